@@ -1,0 +1,276 @@
+"""Every figure and table of the study as a function of its results: one style, one colour (and marker) a method, readable in grey."""
+
+from pathlib import Path
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+import torch
+
+from lib import paths
+from lib.length import evaluation
+from lib.length.signals import SIGNALS, make_signal
+from lib.results import holm, interval, p_value
+
+_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _CYAN = sns.color_palette("colorblind")
+# method: (colour, marker, line style). Line styles and markers carry the difference where colour does not.
+STYLE = {
+    "none": (_GREY, "X", ":"),
+    "pre": (_BLUE, "o", "-"),
+    "pre-official": (_CYAN, "s", "-"),
+    "linear": (_GREEN, "D", "-"),
+    "lrpe": (_PURPLE, "v", "-."),
+    "rpe": (_RED, "^", "--"),
+    "rpe-clipped": (_ORANGE, "<", "--"),
+    "rpe-random": (_BROWN, "P", "-."),
+    "rpe-random-clipped": (_PINK, ">", "-."),
+}
+DPI = 130
+# CNN/DM, BART-large, share of |error| > 20 tokens in percent, (RPE, PRE), as printed in arXiv 2512.06938
+PAPER_OUTLIERS = {
+    "300-350": (10.8, 0.4), "400-450": (22.3, 1.5), "500-550": (37.0, 4.3), "550-600": (50.1, 5.4),
+    "650-700": (53.9, 7.4), "800-850": (75.1, 9.0), "950-1000": (95.8, 19.8),
+}  # fmt: skip
+# the same source: model -> R-1, R-2, R-L, BERTScore, MAE, SD of |error|
+PAPER_CNN_DM = {
+    "none": (44.2, 21.1, 40.9, 69.7, 19.2, 17.0),
+    "rpe": (44.5, 21.2, 41.3, 69.4, 1.6, 3.6),
+    "pre": (45.3, 21.9, 42.2, 69.8, 0.5, 0.3),
+}
+
+
+def use_style() -> None:
+    """The study's look; call once a notebook."""
+    sns.set_theme(context="notebook", style="whitegrid", palette="colorblind")
+    matplotlib.rcParams.update(
+        {"figure.dpi": DPI, "savefig.dpi": DPI, "savefig.bbox": "tight", "axes.titlesize": "medium", "legend.frameon": False}
+    )
+
+
+def save(figure: plt.Figure, name: str, profile: str) -> Path:
+    """Write figures/<profile>/<name>.png (byte-identical from run to run) and return its path."""
+    path = paths.FIGURES / profile / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Software": None})
+    return path
+
+
+def save_table(table: pd.DataFrame, name: str, profile: str) -> pd.DataFrame:
+    """Write figures/<profile>/<name>.csv and .md; return the table for display."""
+    folder = paths.FIGURES / profile
+    folder.mkdir(parents=True, exist_ok=True)
+    table.to_csv(folder / f"{name}.csv")
+    (folder / f"{name}.md").write_text(markdown(table))
+    return table
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A GitHub table of the index and the columns, as they print."""
+    frame = table.reset_index()
+    lines = [frame.columns.map(str), ["---"] * len(frame.columns), *frame.astype(str).to_numpy()]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def with_interval(value: float, low: float, high: float, digits: int = 2) -> str:
+    """`0.50 [0.45, 0.55]`; a dash where undefined."""
+    return "–" if np.isnan(value) else f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def in_order(methods) -> list[str]:
+    """The given methods in the study's order."""
+    return [m for m in STYLE if m in set(methods)]
+
+
+# ---- length control ------------------------------------------------------------------------------------------------------------------
+
+
+def signal_heat_maps(names: list[str], d_model: int = 32, lengths: tuple[int, int] = (24, 96)) -> plt.Figure:
+    """Each signal's vectors, step by component, for a short and a long target: what the decoder sees."""
+    figure, axes = plt.subplots(len(lengths), len(names), figsize=(2.1 * len(names) + 1, 5.2), squeeze=False, layout="constrained")
+    for row, length in enumerate(lengths):
+        for column, name in enumerate(names):
+            axis = axes[row, column]
+            image = axis.imshow(
+                signal_vectors(name, d_model, length), aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest"
+            )
+            axis.set(title=name if row == 0 else None, xlabel="component j" if row == len(lengths) - 1 else None)
+            axis.set_ylabel(f"l = {length}\nstep t (tokens)" if column == 0 else None)
+            axis.grid(False)
+            axis.set_yticks([0, length // 2 - 1, length - 1], [1, length // 2, length] if column == 0 else [])
+    figure.colorbar(image, ax=axes, label="value", shrink=0.7)
+    return figure
+
+
+def signal_vectors(name: str, d_model: int, length: int, max_countdown: int = 63) -> np.ndarray:
+    """The signal at steps 1...length for that target length, in eval mode. (length, d)"""
+    options = {"max_countdown": max_countdown} if name.endswith("-clipped") else {}
+    torch.manual_seed(0)  # `linear` starts from a random vector
+    signal = make_signal(name, d_model, **options).eval()
+    return signal(torch.arange(1, length + 1), torch.tensor([length]))[0].detach().numpy()
+
+
+def last_step_similarity(names: list[str], d_model: int, lengths: np.ndarray) -> pd.DataFrame:
+    """Cosine similarity of the signal at steps l - 1 and l: how hard it is to tell "stop now" from "one more". Index l, columns names."""
+
+    def similarity(name: str, length: int) -> float:
+        before, last = signal_vectors(name, d_model, int(length))[-2:]
+        return float(before @ last / np.linalg.norm(before) / np.linalg.norm(last))
+
+    return pd.DataFrame(
+        {name: [similarity(name, n) for n in lengths] for name in names}, index=pd.Index(lengths, name="target length (tokens)")
+    )
+
+
+def similarity_plot(similarity: pd.DataFrame, train_length: int) -> plt.Figure:
+    """1 - cosine similarity of the last two steps against the target length, log-log."""
+    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    for name in similarity:
+        colour, marker, line = STYLE[name]
+        axis.plot(similarity.index, 1 - similarity[name], color=colour, marker=marker, linestyle=line, markersize=5, label=name)
+    _mark_training(axis, train_length)
+    axis.set(xscale="log", yscale="log", xlabel=similarity.index.name, ylabel="1 − cosine similarity of steps l − 1 and l")
+    axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def _mark_training(axis: plt.Axes, train_length: float) -> None:
+    axis.axvline(train_length, color="black", linewidth=1)
+    axis.text(train_length, 1.005, " unseen →", transform=axis.get_xaxis_transform(), fontsize="small", va="bottom")
+
+
+def control_items(items: pd.DataFrame) -> pd.DataFrame:
+    """The outputs with random requested lengths (bucket slices) without a fault switched on."""
+    return items[items["slice"].str.startswith("[") & (items["setting"] == "")]
+
+
+def length_scatter(items: pd.DataFrame, train_length: int) -> plt.Figure:
+    """Requested against generated length, one panel a signal, all seeds; the diagonal is exact control."""
+    names = in_order(items["method"])
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(3.3 * columns, 3.2 * rows), sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    top = evaluation.BUCKETS[-1][1]
+    for axis, name in zip(axes.flat, names):
+        part = items[items["method"] == name]
+        axis.scatter(part["target_length"], part["generated_length"], s=5, alpha=0.25, color=STYLE[name][0], linewidths=0, rasterized=True)
+        axis.plot([0, top], [0, top], color="black", linewidth=1)
+        axis.axvline(train_length, color="black", linewidth=0.8, linestyle=":")
+        axis.set_title(f"{name}  (MAE {(part['generated_length'] - part['target_length']).abs().mean():.1f})")
+    for axis in axes.flat[len(names) :]:
+        axis.axis("off")
+    axes[0, 0].set(xlim=(0, top), ylim=(0, top + evaluation.ALLOWANCE))
+    figure.supxlabel("requested length (tokens; right of the dotted line: never trained on)")
+    figure.supylabel("generated length (tokens)")
+    return figure
+
+
+def aggregate(items: pd.DataFrame, **identity: str) -> pd.DataFrame:
+    """Rows of the result table over all seeds of each method: value of the seed-averaged items with its cluster-bootstrap interval."""
+    rows = [
+        row
+        for method, part in items.groupby("method", sort=False)
+        for row in evaluation.summarise(part, {"study": "length", **identity, "method": method, "seed": "all"})
+    ]
+    return pd.DataFrame(rows)
+
+
+def by_bucket(table: pd.DataFrame, per_seed: pd.DataFrame, metric: str, label: str, train_length: int, scale: str = "linear") -> plt.Figure:
+    """One metric against the bucket of requested length: mean over seeds with its interval, every seed as a small dot."""
+    figure, axis = plt.subplots(figsize=(9, 4.3), layout="constrained")
+    names, centres = in_order(table["method"]), {evaluation.bucket_name(*b): sum(b) / 2 for b in evaluation.BUCKETS}
+    for position, name in enumerate(names):
+        colour, marker, line = STYLE[name]
+        offset = (position - (len(names) - 1) / 2) * 2.2
+        part = table[(table["method"] == name) & (table["metric"] == metric) & table["slice"].isin(centres)]
+        x = part["slice"].map(centres) + offset
+        errors = [part["value"] - part["ci_low"], part["ci_high"] - part["value"]]
+        axis.errorbar(
+            x, part["value"], yerr=errors, color=colour, marker=marker, linestyle=line, markersize=6, linewidth=1.3, capsize=2, label=name
+        )
+        seeds = per_seed[
+            (per_seed["method"] == name) & (per_seed["metric"] == metric) & per_seed["slice"].isin(centres) & (per_seed["setting"] == "")
+        ]
+        axis.scatter(seeds["slice"].map(centres) + offset, seeds["value"], s=7, color=colour, alpha=0.6, zorder=3)
+    _mark_training(axis, train_length)
+    axis.set_xticks(list(centres.values()), list(centres))
+    axis.set(xlabel="requested length (tokens)", ylabel=label, yscale=scale)
+    axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def bucket_table(table: pd.DataFrame, metric: str, digits: int = 2, percent: bool = False) -> pd.DataFrame:
+    """Buckets by methods, value with interval; a bucket without targets stays, as a dash."""
+    buckets = [evaluation.bucket_name(*b) for b in evaluation.BUCKETS]
+    part = table[(table["metric"] == metric) & (table["setting"] == "")].set_index(["slice", "method"])
+    factor = 100 if percent else 1
+
+    def cell(bucket: str, method: str) -> str:
+        if (bucket, method) not in part.index:
+            return "–"
+        return with_interval(*(factor * part.loc[(bucket, method), ["value", "ci_low", "ci_high"]].astype(float)), digits)
+
+    cells = {method: [cell(b, method) for b in buckets] for method in in_order(table["method"])}
+    return pd.DataFrame(cells, index=pd.Index(buckets, name="requested length (tokens)"))
+
+
+def paper_outlier_table() -> pd.DataFrame:
+    """The paper's own outlier shares (CNN/DM, BART-large, percent)."""
+    return pd.DataFrame(PAPER_OUTLIERS, index=["RPE (paper)", "PRE (paper)"]).T.rename_axis("requested length (tokens)")
+
+
+def quality_table(table: pd.DataFrame, slice_name: str) -> pd.DataFrame:
+    """Control and text quality in one slice, like the paper's table: methods and decodings by metrics."""
+    part = table[(table["slice"] == slice_name) & ~table["setting"].str.startswith("length=")]
+    digits = {
+        "mae": 2,
+        "exact_rate": 3,
+        "rouge1": 3,
+        "rouge2": 3,
+        "rougeL": 3,
+        "rougeLsum": 3,
+        "bleu": 2,
+        "repetition": 3,
+        "sentence_end_rate": 3,
+        "ppl_content": 1,
+    }
+    rows = {}
+    for method in in_order(part["method"]):
+        for setting, group in part[part["method"] == method].groupby("setting", sort=False):
+            values = group.set_index("metric")
+            cells = {
+                m: with_interval(*values.loc[m, ["value", "ci_low", "ci_high"]].astype(float), n) if m in values.index else "–"
+                for m, n in digits.items()
+            }
+            cells["mae"] += f" ± {values.loc['mae_sd', 'value']:.2f}"
+            rows[method, setting.removeprefix("decoding=") or "free"] = cells
+    return pd.DataFrame(rows).T.rename_axis(["signal", "decoding"])
+
+
+def compare(
+    items: pd.DataFrame, slice_name: str, metric: str, pairs: list[tuple[tuple[str, str], tuple[str, str]]], ratio: bool = False
+) -> pd.DataFrame:
+    """Paired differences (or ratios) of one metric in one slice over seed-averaged items; `pairs` of (method, setting).
+
+    Columns: value, ci_low, ci_high, p (bootstrap), p_holm (corrected within this table).
+    """
+    part, rows = items[items["slice"] == slice_name], []
+    for left, right in pairs:
+        values, drawn = zip(*(evaluation.replicates(part[(part["method"] == m) & (part["setting"] == s)]) for m, s in (left, right)))
+        join = np.divide if ratio else np.subtract
+        low, high = interval(join(drawn[0][metric], drawn[1][metric]))
+        p = p_value(drawn[0][metric] - drawn[1][metric])
+        rows.append((_label(left), _label(right), join(values[0][metric], values[1][metric]), low, high, float(p)))
+    table = pd.DataFrame(rows, columns=["method", "against", "value", "ci_low", "ci_high", "p"])
+    return table.assign(p_holm=holm(table["p"].to_numpy())).set_index(["method", "against"])
+
+
+def _label(method: tuple[str, str]) -> str:
+    name, setting = method
+    return f"{name} ({setting.removeprefix('decoding=')})" if setting else name
+
+
+ALL_SIGNALS = list(SIGNALS)

@@ -1,0 +1,208 @@
+"""How well a model keeps to a requested length, and what the text is worth: one row of measurements an output, then the study's metrics.
+
+A length counts every token the decoder emits, EOS included. An output that reaches `target_length + ALLOWANCE` tokens without EOS is cut
+there and counted as capped; its error is then a lower bound.
+"""
+
+import re
+
+import numpy as np
+import pandas as pd
+import torch
+from rouge_score.rouge_scorer import RougeScorer
+from sacrebleu.metrics import BLEU
+from torch import Tensor
+from transformers import LogitsProcessorList
+
+from lib.length.models import ForcedLength
+from lib.progress import progress
+from lib.results import cluster_bootstrap, interval
+from lib.seq2seq import seq2seq_batch, source_batch
+
+ALLOWANCE = 100  # new tokens allowed beyond the requested length
+OUTLIER = 20  # tokens; the paper's bound
+BUCKET = 32  # tokens
+BUCKETS = [(low, low + BUCKET) for low in range(0, 256, BUCKET)]
+ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+BLEU_STATISTICS = [f"bleu_{i}" for i in range(10)]  # lengths of hypothesis and reference, then matches and counts of 1- to 4-grams
+
+
+def bucket_name(low: int, high: int) -> str:
+    """`[64,96)`"""
+    return f"[{low},{high})"
+
+
+def output_lengths(generated: Tensor, eos_token_id: int) -> tuple[Tensor, Tensor]:
+    """Tokens of each output up to and including its first EOS, and whether there was one.
+
+    generated (B, T) without the start token -> (B,), (B,)
+
+    >>> output_lengths(torch.tensor([[7, 8, 2, 0], [7, 8, 9, 9]]), eos_token_id=2)
+    (tensor([3, 4]), tensor([ True, False]))
+    """
+    is_eos = generated == eos_token_id
+    ended = is_eos.any(1)
+    return torch.where(ended, is_eos.int().argmax(1) + 1, generated.shape[1]), ended
+
+
+@torch.no_grad()
+def generate(
+    model,
+    sources: list[list[int]],
+    target_lengths: np.ndarray,
+    *,
+    forced: bool = False,
+    controlled: bool = True,
+    beams: int = 1,
+    batch_size: int = 256,
+) -> pd.DataFrame:
+    """Generate one output a source; columns `generated_length`, `capped`, `tokens` (ids without EOS), in the order given.
+
+    sources: token ids, EOS at the end. target_lengths (N,). Requests of similar length are decoded together. `forced` masks EOS until the
+    requested length and forces it there; `controlled=False` hides the length from the model (with `forced`, the stock model cut to size).
+    """
+    eos, rows = model.config.eos_token_id, [None] * len(sources)
+    order = np.argsort(target_lengths, kind="stable")
+    for start in progress(range(0, len(order), batch_size), "generating"):
+        part = order[start : start + batch_size]
+        lengths = torch.as_tensor(target_lengths[part], device=model.device)
+        limit = int(lengths.max()) + ALLOWANCE
+        options = {"target_length": lengths} if controlled else {}
+        if forced:
+            options["logits_processor"] = LogitsProcessorList([ForcedLength(lengths, eos)])
+        batch = source_batch(model, [sources[i] for i in part])
+        out = model.generate(**batch, max_new_tokens=limit, num_beams=beams, do_sample=False, **options)[:, 1:]  # (B, T), no start token
+        sizes, ended = output_lengths(out, eos)
+        allowed = lengths + ALLOWANCE  # the same allowance for every item, whatever batch it is in
+        capped = ~ended | (sizes > allowed)
+        sizes = torch.minimum(sizes, allowed)
+        for row, tokens, size, cap in zip(part, out.tolist(), sizes.tolist(), capped.tolist()):
+            rows[row] = (size, cap, tokens[: size if cap else size - 1])
+    return pd.DataFrame(rows, columns=["generated_length", "capped", "tokens"])
+
+
+@torch.no_grad()
+def negative_log_likelihood(
+    model, sources: list[list[int]], targets: list[list[int]], target_lengths: np.ndarray | None, batch_size: int = 128
+) -> pd.DataFrame:
+    """Teacher-forced nats of each target: `nll_content` (sum over all but EOS), `nll_eos`, `content_tokens`.
+
+    The split matters: a model that knows l gets EOS for nothing, so only `nll_content` compares controlled with uncontrolled.
+    """
+    rows = [None] * len(sources)
+    order = np.argsort([len(t) for t in targets], kind="stable")
+    for start in range(0, len(order), batch_size):
+        part = order[start : start + batch_size]
+        batch = seq2seq_batch(model, [sources[i] for i in part], [targets[i] for i in part])
+        labels = batch.pop("labels")
+        if target_lengths is not None:
+            batch["target_length"] = torch.as_tensor(target_lengths[part], device=model.device)
+        logits = model(**batch).logits
+        loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=-100, reduction="none")  # (B, T)
+        last = (labels != -100).sum(1) - 1
+        eos = loss.gather(1, last[:, None])[:, 0]
+        for row, total, end, count in zip(part, loss.sum(1).tolist(), eos.tolist(), last.tolist()):
+            rows[row] = (total - end, end, count)
+    return pd.DataFrame(rows, columns=["nll_content", "nll_eos", "content_tokens"])
+
+
+def repetition(tokens: list[int], n: int = 4) -> float:
+    """Share of n-grams that occurred before in the same text: 0 for none, near 1 for a loop; 0 for texts shorter than n."""
+    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def text_quality(outputs: list[str], references: list[str]) -> pd.DataFrame:
+    """Per output: ROUGE F1 (0...1, stemmed; Lsum over sentences), sentence-end share, and the ten sums that corpus BLEU is made of."""
+    scorer, bleu = RougeScorer(list(ROUGE), use_stemmer=True), BLEU(effective_order=True)
+    rows = []
+    for output, reference in zip(outputs, references):
+        by_sentence = [re.sub(r"(?<=[.!?]) ", "\n", text) for text in (reference, output)]
+        scores = scorer.score(*by_sentence)
+        sums = bleu.corpus_score([output], [[reference]])
+        statistics = [sums.sys_len, sums.ref_len, *sums.counts, *sums.totals]
+        rows.append([*(scores[name].fmeasure for name in ROUGE), float(bool(re.search(r"[.!?:][\"')`]*$", output.strip()))), *statistics])
+    return pd.DataFrame(rows, columns=[*ROUGE, "sentence_end_rate", *BLEU_STATISTICS])
+
+
+# ---- from items to the rows of the result table --------------------------------------------------------------------------------------
+
+# metric: (numerator, denominator) a item, and what is done to the ratio of their sums
+_ONE = "one"
+METRICS = {
+    "mae": ("absolute_error", _ONE, None),
+    "signed_error": ("error", _ONE, None),
+    "exact_rate": ("exact", _ONE, None),
+    "outlier_rate": ("outlier", _ONE, None),
+    "capped_rate": ("capped", _ONE, None),
+    "repetition": ("repetition", _ONE, None),
+    "sentence_end_rate": ("sentence_end_rate", _ONE, None),
+    **{name: (name, _ONE, None) for name in ROUGE},
+    "ppl_content": ("nll_content", "content_tokens", np.exp),
+    "ppl_eos": ("nll_eos", _ONE, np.exp),
+}
+
+
+def bleu_from_sums(sums: np.ndarray) -> np.ndarray:
+    """Corpus BLEU (0...100) from sums of BLEU_STATISTICS, with sacrebleu's exponential smoothing. (..., 10) -> (...)"""
+    hypothesis, reference, counts, totals = sums[..., 0], sums[..., 1], sums[..., 2:6], sums[..., 6:10]
+    halvings = np.cumsum(counts == 0, axis=-1)  # the k-th n-gram order without a match counts as 2^-k matches
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision = np.where(counts == 0, 0.5**halvings, counts) / totals
+        brevity = np.where(hypothesis < reference, np.exp(1 - reference / hypothesis), 1.0)
+        bleu = 100 * brevity * np.exp(np.log(precision).mean(-1))
+    return np.where((counts.sum(-1) == 0) | (totals.min(-1) == 0), 0.0, bleu)
+
+
+def _per_item(items: pd.DataFrame) -> pd.DataFrame:
+    """Statistics of each item, averaged over its seeds: index id, columns the numerators and denominators of METRICS."""
+    error = items["generated_length"] - items["target_length"]
+    statistics = items.assign(
+        error=error,
+        absolute_error=error.abs(),
+        exact=(error == 0).where(error.notna()),
+        outlier=(error.abs() > OUTLIER).where(error.notna()),
+        one=1.0,
+    )
+    return statistics.drop(columns=["setting", "slice", "method", "seed"], errors="ignore").astype(float).groupby("id").mean()
+
+
+def replicates(items: pd.DataFrame) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """Every metric of one slice, setting and method (any number of seeds): its value, and its bootstrap replicates (R,).
+
+    Clusters are near-duplicate groups. Slices with the same items get the same resamples, so that differences of replicates are paired.
+    """
+    statistics = _per_item(items)
+    names = [m for m, (top, *_) in METRICS.items() if top in statistics and statistics[top].notna().all()]
+    tops, bottoms = ([METRICS[m][i] for m in names] for i in (0, 1))
+    has_bleu = BLEU_STATISTICS[0] in statistics and statistics[BLEU_STATISTICS[0]].notna().all()
+    tops, bottoms = (tops + BLEU_STATISTICS, bottoms + [_ONE] * 10) if has_bleu else (tops, bottoms)
+    top, bottom = statistics[tops].to_numpy(float), statistics[bottoms].to_numpy(float)
+    drawn = np.vstack(
+        [top.sum(0) / bottom.sum(0), cluster_bootstrap(top, bottom, statistics["group"].to_numpy())]
+    )  # (1 + R, M): the value first
+    values = {m: (METRICS[m][2] or np.asarray)(drawn[:, i]) for i, m in enumerate(names)}
+    if has_bleu:
+        values["bleu"] = bleu_from_sums(drawn[:, -10:])
+    return {m: float(v[0]) for m, v in values.items()}, {m: v[1:] for m, v in values.items()}
+
+
+def summarise(items: pd.DataFrame, identity: dict) -> list[dict]:
+    """Result rows of one method and one seed (`seed` in identity) or of all its seeds together (`seed` = "all").
+
+    `identity`: study, dataset, model, method, seed. One row for each slice, setting and metric, plus `mae_sd`, the standard deviation of
+    |error| (the paper's ± SD), and the slice `unseen`: all buckets from the longest training target on.
+    """
+    rows = []
+    buckets = items["slice"].str.extract(r"^\[(\d+),")[0].astype(float)
+    pooled = items[buckets >= BUCKETS[2][0]].assign(slice="unseen")
+    for (name, setting), group in pd.concat([items, pooled]).groupby(["slice", "setting"], sort=False):
+        common = {**identity, "slice": name, "setting": setting, "n": len(group)}
+        values, drawn = replicates(group)
+        for metric, value in values.items():
+            low, high = interval(drawn[metric])
+            rows.append({**common, "metric": metric, "value": value, "ci_low": low, "ci_high": high})
+        error = (group["generated_length"] - group["target_length"]).abs()
+        if error.notna().all():
+            rows.append({**common, "metric": "mae_sd", "value": error.std(ddof=0)})
+    return rows

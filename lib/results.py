@@ -1,0 +1,127 @@
+"""The one result table of the study, and the statistics that fill its intervals.
+
+Columns: study, dataset, model, method, setting, slice, metric, value, ci_low, ci_high, n, seed. One row is one number. `seed` is an integer,
+or "all" for the aggregate over seeds, whose interval is a paired cluster bootstrap over items. An undefined value is an empty cell.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from lib import paths
+
+KEY = ["study", "dataset", "model", "method", "setting", "slice", "metric", "seed"]
+COLUMNS = ["study", "dataset", "model", "method", "setting", "slice", "metric", "value", "ci_low", "ci_high", "n", "seed"]
+STUDIES = ("ambiguity", "quality", "sampling", "length", "costs")
+RATES = ("outlier_rate", "exact_rate", "capped_rate", "sentence_end_rate", "auroc", "ap", "ece", "brier")  # within [0, 1]
+RESAMPLES = 2000
+
+
+def make_table(rows: list[dict]) -> pd.DataFrame:
+    """A validated table from dictionaries; missing `setting`, `ci_low`, `ci_high` become empty."""
+    table = pd.DataFrame(rows).reindex(columns=COLUMNS)
+    table["setting"] = table["setting"].fillna("")
+    table["seed"] = table["seed"].astype(str)
+    return validate(table.astype({"value": float, "ci_low": float, "ci_high": float, "n": int}))
+
+
+def validate(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table, or raise ValueError naming the first fault: columns, study, seed, rates outside [0, 1], intervals, duplicates."""
+    if list(table.columns) != COLUMNS:
+        raise ValueError(f"a result table has the columns {COLUMNS}, not {list(table.columns)}")
+    faults = {
+        f"study must be one of {STUDIES}": ~table["study"].isin(STUDIES),
+        "seed must be an integer or 'all'": ~table["seed"].astype(str).str.fullmatch(r"\d+|all"),
+        "setting must be empty or key=value;key=value": ~table["setting"].str.fullmatch(r"([\w-]+=[^;=]+(;[\w-]+=[^;=]+)*)?"),
+        "a rate must lie in [0, 1]": table["metric"].isin(RATES) & ~(table["value"].between(0, 1) | table["value"].isna()),
+        "ci_low must not exceed ci_high": table["ci_low"] > table["ci_high"],
+        "n must not be negative": table["n"] < 0,
+        "duplicate row": table.duplicated(KEY),
+    }
+    for message, wrong in faults.items():
+        if wrong.any():
+            raise ValueError(f"{message}: {table.loc[wrong].iloc[0].to_dict()}")
+    return table
+
+
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write a validated table as CSV; atomic, so a kill never leaves half a file."""
+    write_atomically(path, lambda partial: validate(table).to_csv(partial, index=False, float_format="%.6g"))
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read and validate one CSV of `write_table`."""
+    return validate(
+        pd.read_csv(
+            path, dtype={"seed": str, "setting": str}, keep_default_na=False, na_values={c: [""] for c in ("value", "ci_low", "ci_high")}
+        )
+    )
+
+
+def read_profile(profile: str, study: str | None = None) -> pd.DataFrame:
+    """All rows of a profile, merged from its files (several machines may have written them); duplicates are an error."""
+    files = sorted((paths.RESULTS / profile).glob(f"{study or '*'}.*.csv"))
+    if not files:
+        raise FileNotFoundError(f"no results of profile {profile!r} in {paths.RESULTS}: run `make study PROFILE={profile}` first")
+    return validate(pd.concat([read_table(f) for f in files], ignore_index=True))
+
+
+def write_atomically(path: Path, write) -> None:
+    """Call `write(partial path)`, then move the file into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    write(partial)
+    os.replace(partial, path)
+
+
+def write_json(data: dict, path: Path) -> None:
+    """Write readable JSON atomically."""
+    write_atomically(path, lambda partial: partial.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n"))
+
+
+def setting_name(**options: object) -> str:
+    """`key=value;key=value` in the order given; empty for none. Values must not contain ';' or '='."""
+    return ";".join(f"{key}={re.sub(r'[;=]', '-', str(value))}" for key, value in options.items())
+
+
+def cluster_bootstrap(
+    numerators: np.ndarray, denominators: np.ndarray, clusters: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
+) -> np.ndarray:
+    """Bootstrap replicates of sum(numerator) / sum(denominator), resampling whole clusters, the same ones for every column (paired).
+
+    numerators, denominators (N, M): items by quantities (methods, metrics); a mean has denominator 1. clusters (N,): any labels.
+    -> (resamples, M). Items with NaN must be dealt with before: an undefined value is never dropped silently.
+    """
+    _, member = np.unique(np.asarray(clusters), return_inverse=True)
+    count = member.max() + 1
+    top, bottom = (
+        np.stack([np.bincount(member, column, count) for column in np.asarray(x, float).T], 1) for x in (numerators, denominators)
+    )
+    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)  # (R, C): how often each is drawn
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (weights @ top) / (weights @ bottom)
+
+
+def interval(replicates: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Percentile interval of bootstrap replicates over the first axis. (R, ...) -> (...), (...)"""
+    low, high = np.nanquantile(replicates, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high
+
+
+def p_value(differences: np.ndarray) -> np.ndarray:
+    """Two-sided bootstrap p-value that a difference is 0, from its replicates. (R, ...) -> (...)"""
+    below, above = (differences <= 0).sum(0), (differences >= 0).sum(0)
+    return np.minimum(1.0, 2 * (np.minimum(below, above) + 1) / (len(differences) + 1))
+
+
+def holm(p_values: np.ndarray) -> np.ndarray:
+    """Holm-corrected p-values of one family (table). (M,) -> (M,)"""
+    p = np.asarray(p_values, float)
+    order = np.argsort(p)
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
+    return corrected

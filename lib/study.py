@@ -1,0 +1,192 @@
+"""Run notebooks under a profile: check the parameters, show the plan, execute with papermill, store the outputs.
+
+    python -m lib.study notebooks/21_length_control.ipynb --profile cpu -p signals '["pre"]'
+
+The parameters cell of a notebook holds the `cpu` values; notebooks/params/<notebook>.<profile>.yaml overrides them, `-p` overrides both. A run
+with the notebook's own values (profile `cpu`, no `-p`) is written back into the notebook itself; every other goes to the cache folder, under runs/.
+"""
+
+import argparse
+import ast
+import difflib
+import json
+import os
+import statistics
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import nbformat
+import papermill
+import yaml
+
+from lib import paths
+from lib.length import experiment
+from lib.progress import DESTINATION
+from lib.units import FORCE, Unit, default_jobs, pending
+
+# notebook: what it computes, from its parameters alone. Notebooks that only read or draw are not named here.
+PLANS: dict[str, Callable[[dict], list[Unit]]] = {
+    "21_length_control": partial(experiment.plan, ["in-distribution"]),
+    "22_unseen_lengths": partial(experiment.plan, ["unseen", "faults"]),
+}
+
+
+# ---- parameters ----------------------------------------------------------------------------------------------------------------------
+
+
+def declared_parameters(notebook: Path) -> dict:
+    """Names and default values of the notebook's cell tagged `parameters`."""
+    for cell in nbformat.read(notebook, as_version=4).cells:
+        if "parameters" in cell.metadata.get("tags", []):
+            return _assignments(cell.source)
+    raise ValueError(f"{notebook.name} has no cell tagged 'parameters'")
+
+
+def _assignments(source: str) -> dict:
+    """`name = literal` (or `name: type = literal`) lines of a cell."""
+    statements = [s for s in ast.parse(source).body if isinstance(s, (ast.Assign, ast.AnnAssign))]
+    return {(s.target if isinstance(s, ast.AnnAssign) else s.targets[0]).id: ast.literal_eval(s.value) for s in statements}
+
+
+def check_values(notebook: str, given: dict, declared: dict) -> None:
+    """Raise ValueError for a name the notebook does not have, or a value of another type than its default."""
+    for name, value in given.items():
+        if name not in declared:
+            close = difflib.get_close_matches(name, declared, 1)
+            hint = f" - did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"{notebook} has no parameter {name!r}{hint} It has: {', '.join(declared)}")
+        if fault := _type_fault(value, declared[name]):
+            raise ValueError(f"{notebook}: parameter {name} = {value!r} {fault}")
+
+
+def _type_fault(value: object, default: object) -> str:
+    """What is wrong with the type of a value, judged by the default; empty when nothing is."""
+    if isinstance(default, list):
+        if not isinstance(value, list):
+            return f"must be a list, such as {default}"
+        faults = [_type_fault(v, default[0]) for v in value] if default else []
+        return next((f"holds an element that {fault}" for fault in faults if fault), "")
+    expected = type(default)
+    if type(value) is expected or (expected is float and type(value) is int):
+        return ""
+    hint = " (YAML reads 1e-4 as text: write 1.0e-4)" if expected is float and isinstance(value, str) else ""
+    return f"must be of type {expected.__name__}, not {type(value).__name__}{hint}"
+
+
+def check_parameters(notebook: str, namespace: dict) -> dict:
+    """For a notebook's first cell: its parameters as a dictionary, checked however they were set (papermill, lib.study, by hand).
+
+    `namespace` is the notebook's globals(). Names that papermill injected are compared with the declared ones: papermill itself only warns.
+    """
+    declared = declared_parameters(paths.NOTEBOOKS / f"{notebook}.ipynb")
+    cells = [source for source in namespace.get("In", []) if source.lstrip().startswith("# Parameters")]  # papermill's injected cell
+    check_values(notebook, _assignments(cells[-1]) if cells else {}, declared)
+    parameters = {name: namespace[name] for name in declared}
+    check_values(notebook, parameters, declared)
+    return parameters
+
+
+def profile_parameters(notebook: Path, profile: str, overrides: dict) -> dict:
+    """What a run changes: the profile's file, then `overrides`. Raises ValueError for a profile without parameters for this notebook."""
+    given = {}
+    if profile != "cpu":
+        file = paths.PARAMETERS / f"{notebook.stem}.{profile}.yaml"
+        if not file.exists() and "profile" not in declared_parameters(notebook):
+            return overrides
+        given = (yaml.safe_load(file.read_text()) or {}) if file.exists() else {}
+        given["profile"] = profile
+    return {**given, **overrides}
+
+
+# ---- running -------------------------------------------------------------------------------------------------------------------------
+
+
+def show_plan(notebook: Path, parameters: dict) -> None:
+    """Print the units to compute and a rough time, from the recorded seconds of stored units of the same part."""
+    units = PLANS[notebook.stem](parameters) if notebook.stem in PLANS else []
+    todo = pending(units, parameters["profile"]) if units else []
+    print(f"{notebook.name}: {len(units)} units, {len(todo)} to compute")
+    if todo:
+        known = [_recorded_seconds(part, parameters["profile"]) for part in [u.part for u in todo]]
+        if None in known:
+            print("  no unit of this kind is recorded in this profile yet: no estimate")
+        else:
+            print(
+                f"  about {sum(known) / default_jobs() / 60:.0f} min, {default_jobs()} at once, apart from pretraining: {', '.join(u.name for u in todo)}"
+            )
+
+
+def _recorded_seconds(part: str, profile: str) -> float | None:
+    records = [json.loads(f.read_text())["seconds"] for f in (paths.RESULTS / profile).glob(f"*.{part}.*.json")]
+    return statistics.median(records) if records else None
+
+
+def run(notebook: Path, profile: str = "cpu", overrides: dict | None = None, force: bool = False) -> Path:
+    """Check, plan, execute; return the path of the executed notebook. A failed or killed run leaves no notebook that looks done."""
+    declared = declared_parameters(notebook)
+    given = profile_parameters(notebook, profile, overrides or {})
+    check_values(notebook.stem, given, declared)
+    os.environ[FORCE] = "1" if force else "0"
+    show_plan(notebook, {**declared, **given})
+    own = all(declared[name] == value for name, value in given.items())  # the notebook's own values: its stored outputs
+    output = notebook if own else paths.RUNS / profile / notebook.name
+    partial_file = paths.RUNS / profile / f"{notebook.stem}.partial.ipynb"
+    partial_file.parent.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault(DESTINATION, os.ttyname(2) if sys.stderr.isatty() else "")
+    papermill.execute_notebook(notebook, partial_file, given, kernel_name="python3", progress_bar=False, cwd=paths.NOTEBOOKS)
+    executed = clean(nbformat.read(partial_file, as_version=4))
+    partial_file.unlink()
+    nbformat.write(executed, output.with_suffix(".writing"))
+    output.with_suffix(".writing").replace(output)
+    return output
+
+
+def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Drop what says nothing to a reader: papermill's metadata and banners, timings, stderr; write paths relative to the project."""
+    notebook.metadata.pop("papermill", None)
+    notebook.metadata.get("language_info", {}).pop("version", None)
+    for cell in notebook.cells:
+        for name in ("papermill", "execution"):
+            cell.metadata.pop(name, None)
+        if cell.cell_type == "code":
+            cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
+            for output in cell.outputs:
+                for data in (output, output.get("data", {})):
+                    for name in ("text", "text/plain", "text/html", "text/markdown"):
+                        if isinstance(data.get(name), str):
+                            data[name] = data[name].replace(f"{paths.ROOT}/", "")
+    return notebook
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit status. Every foreseeable mistake ends in one line."""
+    parser = argparse.ArgumentParser(prog="python -m lib.study", description="Run notebooks of the study under a profile.")
+    parser.add_argument("notebooks", nargs="+", type=Path)
+    parser.add_argument("--profile", default="cpu", help="cpu (stored outputs), smoke, ... or a name of your own")
+    parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="override one parameter; VALUE is YAML")
+    parser.add_argument("--force", action="store_true", help="compute again what is stored")
+    parser.add_argument("--plan", action="store_true", help="check the parameters and show the plan only")
+    options = parser.parse_args(arguments)
+    try:
+        overrides = {name: yaml.safe_load(value) for name, value in options.p}
+        profile = overrides.pop("profile", options.profile)
+        for notebook in options.notebooks:  # all checks come before any work
+            if not notebook.exists():
+                raise ValueError(f"no notebook {notebook}: there are {', '.join(sorted(f.name for f in paths.NOTEBOOKS.glob('*.ipynb')))}")
+            known = {k: v for k, v in overrides.items() if k in declared_parameters(notebook) or len(options.notebooks) == 1}
+            given = profile_parameters(notebook, profile, known)
+            check_values(notebook.stem, given, declared_parameters(notebook))
+            show_plan(notebook, {**declared_parameters(notebook), **given})
+        for notebook in [] if options.plan else options.notebooks:
+            print(f"done: {os.path.relpath(run(notebook, profile, overrides, options.force))}")
+    except (ValueError, papermill.PapermillExecutionError) as error:
+        message = f"{error.ename}: {error.evalue}" if isinstance(error, papermill.PapermillExecutionError) else str(error)
+        print(f"error: {message}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

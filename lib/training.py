@@ -1,0 +1,157 @@
+"""One short training loop for everything the study trains: one process, several, or GPUs through `accelerate`.
+
+The batches of a run are planned ahead from the seed, and every update draws its randomness (dropout, noise) from (seed, update) alone.
+So a run that was killed resumes exactly where its last checkpoint stands, and the same seed gives the same numbers.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from lib.progress import progress
+from lib.seq2seq import seq2seq_loss
+
+WEIGHT_DECAY, CLIP_NORM = 0.01, 1.0
+CHECKPOINT_EVERY = 200  # updates
+
+
+def token_budget_batches(lengths: np.ndarray, tokens_per_batch: int, seed: int, chunk: int = 50) -> Iterator[np.ndarray]:
+    """Endless batches of example indices: shuffled epochs, examples of similar length together, little padding.
+
+    lengths (N,) tokens an example, or (N, 2) target and source tokens. Within `chunk` batches' worth of shuffled examples, targets are sorted
+    in steps of 8 tokens and, within a step, by source. A batch's padded targets stay within `tokens_per_batch`; it holds at least one example.
+    """
+    lengths = np.asarray(lengths).reshape(len(lengths), -1)
+    if len(lengths) == 0:
+        raise ValueError("nothing to train on: the training set is empty")
+    target = lengths[:, 0]
+    rng = np.random.default_rng(seed)
+    while True:
+        order = rng.permutation(len(target))
+        size = max(1, int(chunk * tokens_per_batch / target.mean()))
+        batches = []
+        for start in range(0, len(order), size):
+            part = order[start : start + size]
+            part = part[np.lexsort((lengths[part, -1], -(-target[part] // 8)))]
+            first, longest = 0, 0
+            for end, index in enumerate(part):
+                longest = max(longest, target[index])
+                if end > first and (end - first + 1) * longest > tokens_per_batch:
+                    batches.append(part[first:end])
+                    first, longest = end, target[index]
+            batches.append(part[first:])
+        yield from (batches[i] for i in rng.permutation(len(batches)))
+
+
+def learning_rate_at(update: int, updates: int, peak: float, warmup: int) -> float:
+    """Linear warm-up to `peak`, then linear decay to 0 at the end."""
+    return peak * min((update + 1) / max(1, warmup), (updates - update) / max(1, updates - warmup))
+
+
+def train(
+    model: nn.Module,
+    lengths: np.ndarray,
+    collate: Callable[[np.ndarray, np.random.Generator], dict[str, Tensor]],
+    *,
+    updates: int,
+    learning_rate: float,
+    tokens_per_batch: int,
+    seed: int,
+    checkpoint: Path | None = None,
+    warmup: int = 50,
+    accelerator: Accelerator | None = None,
+    loss: Callable[[nn.Module, dict[str, Tensor]], tuple[Tensor, Tensor]] = seq2seq_loss,
+    description: str = "training",
+) -> list[float]:
+    """Train `model` in place with AdamW for a fixed number of updates; return the loss of each update (nats a token).
+
+    `collate(indices, rng)` makes one batch; `loss(model, batch)` returns its summed loss and the number of terms in the sum. Sums of all
+    processes are divided by the global number, so the number of processes does not change an update.
+    With `checkpoint` (a safetensors file) an interrupted run continues from it, bit for bit.
+    """
+    accelerator = accelerator or Accelerator()
+    optimizer = torch.optim.AdamW(_decay_groups(model), lr=learning_rate, betas=(0.9, 0.98), eps=1e-8)
+    wrapped, optimizer = accelerator.prepare(model, optimizer)
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    start, losses = _load(checkpoint, model, optimizer, names) if checkpoint is not None and checkpoint.exists() else (0, [])
+    batches = token_budget_batches(lengths, tokens_per_batch, seed)
+    for _ in range(start):
+        next(batches)
+
+    model.train()
+    rank, processes = accelerator.process_index, accelerator.num_processes
+    for update in progress(range(start, updates), description, initial=start, total=updates):
+        batch = next(batches)
+        if len(batch) < processes:
+            raise ValueError(f"a batch of {len(batch)} examples cannot be shared by {processes} processes: raise tokens_per_batch")
+        torch.manual_seed(_mix(seed, update, rank))
+        inputs = collate(batch[rank::processes], np.random.default_rng((seed, update, rank)))
+        inputs = {name: value.to(accelerator.device) for name, value in inputs.items()}
+        loss_sum, tokens = loss(wrapped, inputs)
+        tokens = accelerator.reduce(tokens, reduction="sum").clamp(min=1)
+        accelerator.backward(loss_sum * processes / tokens)  # processes: gradients are averaged over them
+        accelerator.clip_grad_norm_(model.parameters(), CLIP_NORM)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate_at(update, updates, learning_rate, warmup)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append((accelerator.reduce(loss_sum.detach(), reduction="sum") / tokens).item())
+        if checkpoint is not None and (update + 1) % CHECKPOINT_EVERY == 0 and update + 1 < updates and accelerator.is_main_process:
+            _save(checkpoint, model, optimizer, names, losses)
+    model.eval()
+    if checkpoint is not None and accelerator.is_main_process:
+        checkpoint.unlink(missing_ok=True)  # the caller keeps the trained model; a checkpoint is only for resuming
+    return losses
+
+
+def _decay_groups(model: nn.Module) -> list[dict]:
+    """Weight decay for matrices only: biases, norms and learned signal vectors go without."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in trained if p.dim() > 1], "weight_decay": WEIGHT_DECAY},
+        {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+
+
+def _mix(*numbers: int) -> int:
+    """One torch seed from several integers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _state(model: nn.Module, optimizer, names: list[str]) -> dict[str, Tensor]:
+    tensors = {f"model.{name}": dict(model.named_parameters())[name].detach() for name in names}
+    for name in names:
+        for key, value in optimizer.state[dict(model.named_parameters())[name]].items():
+            tensors[f"optimizer.{key}.{name}"] = value
+    return {name: value.contiguous() for name, value in tensors.items()}
+
+
+def _save(checkpoint: Path, model: nn.Module, optimizer, names: list[str], losses: list[float]) -> None:
+    """Write weights, optimizer moments and the losses so far; atomic, so a kill leaves the previous checkpoint whole."""
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    partial = checkpoint.with_suffix(".partial")
+    save_file(_state(model, optimizer, names), partial, metadata={"losses": json.dumps(losses)})
+    os.replace(partial, checkpoint)
+
+
+def _load(checkpoint: Path, model: nn.Module, optimizer, names: list[str]) -> tuple[int, list[float]]:
+    parameters = dict(model.named_parameters())
+    with safe_open(checkpoint, framework="pt") as stored, torch.no_grad():
+        for key in stored.keys():  # noqa: SIM118 - not a dict
+            kind, rest = key.split(".", 1)
+            if kind == "model":
+                parameters[rest].copy_(stored.get_tensor(key))
+            else:
+                moment, name = rest.split(".", 1)
+                value = stored.get_tensor(key)
+                optimizer.state[parameters[name]][moment] = value if moment == "step" else value.to(parameters[name].device)
+        losses = json.loads(stored.metadata()["losses"])
+    return len(losses), losses

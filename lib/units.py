@@ -1,0 +1,160 @@
+"""One experiment unit - (study, dataset, model, method, part, seed) with its parameters - computed once, stored, and read ever after.
+
+A unit owns three files in data/results/<profile>/: `<name>.csv` (rows of the result table), `<name>.items.parquet` (one row a judged item or
+generated output, no third-party text) and `<name>.json` (its key, parameters and provenance), written last: only with it does a unit count as done.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from lib import paths
+from lib.progress import progress
+from lib.results import read_table, write_atomically, write_json, write_table
+
+FORCE = "STUDY_FORCE"  # set by `lib.study --force`: compute again what is stored
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is computed (the first six fields name it) and everything its numbers depend on."""
+
+    study: str
+    dataset: str
+    model: str
+    method: str
+    part: str
+    seed: int
+    parameters: dict = field(hash=False)  # plain JSON values
+    data: str  # content hash of the input data
+    recipe: int  # hand-bumped number of the study's code: a change that moves numbers bumps it
+
+    @property
+    def name(self) -> str:
+        """File name without ending: `length.docstrings.tiny-bart.pre.unseen.0`."""
+        return ".".join([self.study, self.dataset, self.model.replace("/", "--"), self.method, self.part, str(self.seed)])
+
+    @property
+    def key(self) -> str:
+        """Hash of everything the numbers depend on."""
+        return hashlib.sha256(json.dumps([self.name, self.parameters, self.data, self.recipe], sort_keys=True).encode()).hexdigest()[:16]
+
+    def path(self, profile: str, ending: str) -> Path:
+        """One of the unit's files: ending `csv`, `json` or `items.parquet`."""
+        return paths.RESULTS / profile / f"{self.name}.{ending}"
+
+
+def state(unit: Unit, profile: str) -> str:
+    """`done`, `missing`, `outdated` (data or recipe moved on: computed again) - or ValueError where stored rows have other parameters."""
+    record = unit.path(profile, "json")
+    if not record.exists():
+        return "missing"
+    stored = json.loads(record.read_text())
+    if stored["key"] == unit.key:
+        return "done"
+    if stored["parameters"] != unit.parameters:
+        names = sorted(stored["parameters"].keys() | unit.parameters.keys())
+        changed = [
+            f"{n}: {stored['parameters'].get(n)!r} -> {unit.parameters.get(n)!r}"
+            for n in names
+            if stored["parameters"].get(n) != unit.parameters.get(n)
+        ]
+        raise ValueError(
+            f"profile {profile!r} already holds {unit.name} with other parameters ({'; '.join(changed)}). "
+            "Give your run its own profile name (-p profile my-run), or replace the stored rows with --force."
+        )
+    return "outdated"
+
+
+def pending(units: list[Unit], profile: str) -> list[Unit]:
+    """Those that must be computed; with STUDY_FORCE=1 all of them."""
+    return list(units) if os.environ.get(FORCE) == "1" else [u for u in units if state(u, profile) != "done"]
+
+
+def run(
+    units: list[Unit], compute: Callable[[Unit], tuple[pd.DataFrame, pd.DataFrame]], profile: str, jobs: int = 1
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows and items of all units, computing those not stored. `compute(unit)` returns (result rows, items).
+
+    `jobs` units run at once, each in a process of its own with one thread, so that numbers do not depend on the number of cores.
+    """
+    todo = pending(units, profile)
+    if jobs > 1 and len(todo) > 1:
+        with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_one_thread) as pool:
+            running = {pool.submit(_compute_and_store, unit, compute, profile) for unit in todo}
+            try:
+                for done in progress(as_completed(running), "units", total=len(running)):
+                    done.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    elif todo:
+        threads = torch.get_num_threads()
+        _one_thread()
+        try:
+            for unit in progress(todo, "units"):
+                _compute_and_store(unit, compute, profile)
+        finally:
+            torch.set_num_threads(threads)
+    return read(units, profile)
+
+
+def read(units: list[Unit], profile: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Stored rows and items of these units, merged; items carry `method` and `seed`."""
+    rows = pd.concat([read_table(unit.path(profile, "csv")) for unit in units], ignore_index=True)
+    items = [pd.read_parquet(unit.path(profile, "items.parquet")).assign(method=unit.method, seed=unit.seed) for unit in units]
+    return rows, pd.concat(items, ignore_index=True)
+
+
+def default_jobs() -> int:
+    """Units at once: one a core on a CPU, one where a GPU does the work."""
+    return 1 if torch.cuda.is_available() else max(1, os.cpu_count() or 1)
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
+def _compute_and_store(unit: Unit, compute: Callable, profile: str) -> None:
+    started = time.perf_counter()
+    rows, items = compute(unit)
+    unit.path(profile, "json").unlink(missing_ok=True)  # from here until the end the unit does not count as done
+    write_table(rows, unit.path(profile, "csv"))
+    write_atomically(unit.path(profile, "items.parquet"), lambda partial: items.to_parquet(partial, index=False, compression="zstd"))
+    write_json(
+        {
+            "key": unit.key,
+            "parameters": unit.parameters,
+            "data": unit.data,
+            "recipe": unit.recipe,
+            "seconds": round(time.perf_counter() - started, 1),
+            **provenance(),
+        },
+        unit.path(profile, "json"),
+    )
+
+
+def provenance() -> dict:
+    """For information, not part of the key: commit, versions, processor family."""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=paths.ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else platform.machine()
+    return {
+        "commit": commit or None,
+        "device": device,
+        "versions": {name: version(name) for name in ("torch", "transformers", "numpy", "pandas")},
+    }
