@@ -10,8 +10,9 @@ import seaborn as sns
 import torch
 
 from lib import paths
+from lib.length import costs as length_costs
 from lib.length import evaluation
-from lib.length.signals import SIGNALS, make_signal
+from lib.length.signals import make_signal
 from lib.results import holm, interval, p_value
 
 _BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _CYAN = sns.color_palette("colorblind")
@@ -111,26 +112,29 @@ def signal_vectors(name: str, d_model: int, length: int, max_countdown: int = 63
     return signal(torch.arange(1, length + 1), torch.tensor([length]))[0].detach().numpy()
 
 
-def last_step_similarity(names: list[str], d_model: int, lengths: np.ndarray) -> pd.DataFrame:
-    """Cosine similarity of the signal at steps l - 1 and l: how hard it is to tell "stop now" from "one more". Index l, columns names."""
+def last_step_distance(names: list[str], d_model: int, lengths: np.ndarray) -> pd.DataFrame:
+    """Distance of the signal at steps l - 1 and l, relative to its norm: how hard it is to tell "stop now" from "one more".
 
-    def similarity(name: str, length: int) -> float:
+    Index l, columns names. For signals of constant norm it is sqrt(2 - 2 cosine similarity).
+    """
+
+    def distance(name: str, length: int) -> float:
         before, last = signal_vectors(name, d_model, int(length))[-2:]
-        return float(before @ last / np.linalg.norm(before) / np.linalg.norm(last))
+        return float(np.linalg.norm(last - before) / np.linalg.norm(last))
 
     return pd.DataFrame(
-        {name: [similarity(name, n) for n in lengths] for name in names}, index=pd.Index(lengths, name="target length (tokens)")
+        {name: [distance(name, n) for n in lengths] for name in names}, index=pd.Index(lengths, name="target length (tokens)")
     )
 
 
-def similarity_plot(similarity: pd.DataFrame, train_length: int) -> plt.Figure:
-    """1 - cosine similarity of the last two steps against the target length, log-log."""
-    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
-    for name in similarity:
+def distance_plot(distance: pd.DataFrame, train_length: int) -> plt.Figure:
+    """Relative distance of the last two steps against the target length, log-log."""
+    figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    for name in distance:
         colour, marker, line = STYLE[name]
-        axis.plot(similarity.index, 1 - similarity[name], color=colour, marker=marker, linestyle=line, markersize=5, label=name)
+        axis.plot(distance.index, distance[name], color=colour, marker=marker, linestyle=line, markersize=5, label=name)
     _mark_training(axis, train_length)
-    axis.set(xscale="log", yscale="log", xlabel=similarity.index.name, ylabel="1 − cosine similarity of steps l − 1 and l")
+    axis.set(xscale="log", yscale="log", xlabel=distance.index.name, ylabel="distance of steps l − 1 and l\n(relative to the norm)")
     axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
@@ -145,24 +149,24 @@ def control_items(items: pd.DataFrame) -> pd.DataFrame:
     return items[items["slice"].str.startswith("[") & (items["setting"] == "")]
 
 
-def length_scatter(items: pd.DataFrame, train_length: int) -> plt.Figure:
-    """Requested against generated length, one panel a signal, all seeds; the diagonal is exact control."""
+def length_scatter(items: pd.DataFrame, train_length: int, limit: int = evaluation.BUCKETS[-1][1]) -> plt.Figure:
+    """Requested against generated length, one panel a signal, all seeds; the diagonal is exact control. Both axes end at about `limit`."""
     names = in_order(items["method"])
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
     figure, axes = plt.subplots(
         rows, columns, figsize=(3.3 * columns, 3.2 * rows), sharex=True, sharey=True, squeeze=False, layout="constrained"
     )
-    top = evaluation.BUCKETS[-1][1]
+    right = min(limit, int(items["target_length"].max()) + 1)
     for axis, name in zip(axes.flat, names):
         part = items[items["method"] == name]
         axis.scatter(part["target_length"], part["generated_length"], s=5, alpha=0.25, color=STYLE[name][0], linewidths=0, rasterized=True)
-        axis.plot([0, top], [0, top], color="black", linewidth=1)
+        axis.plot([0, limit], [0, limit], color="black", linewidth=1)
         axis.axvline(train_length, color="black", linewidth=0.8, linestyle=":")
         axis.set_title(f"{name}  (MAE {(part['generated_length'] - part['target_length']).abs().mean():.1f})")
     for axis in axes.flat[len(names) :]:
         axis.axis("off")
-    axes[0, 0].set(xlim=(0, top), ylim=(0, top + evaluation.ALLOWANCE))
+    axes[0, 0].set(xlim=(0, right), ylim=(0, limit * 1.1))
     figure.supxlabel("requested length (tokens; right of the dotted line: never trained on)")
     figure.supylabel("generated length (tokens)")
     return figure
@@ -215,6 +219,37 @@ def bucket_table(table: pd.DataFrame, metric: str, digits: int = 2, percent: boo
 
     cells = {method: [cell(b, method) for b in buckets] for method in in_order(table["method"])}
     return pd.DataFrame(cells, index=pd.Index(buckets, name="requested length (tokens)"))
+
+
+def lookup(table: pd.DataFrame, default_slice: str = "unseen"):
+    """A function (method, metric, setting="", slice_name=default_slice) -> value, for prose that is computed from its table."""
+    values = table.set_index(["method", "metric", "setting", "slice"])["value"]
+
+    def value(method: str, metric: str, setting: str = "", slice_name: str = default_slice) -> float:
+        return float(values[method, metric, setting, slice_name])
+
+    return value
+
+
+def fault_table(items: pd.DataFrame, first_unseen: int = 64) -> pd.DataFrame:
+    """What each fault of the official code costs at inference: control over all unseen buckets, with and without it."""
+    buckets = [evaluation.bucket_name(*b) for b in evaluation.BUCKETS if b[0] >= first_unseen]
+    part = items[items["slice"].isin(buckets) & items["method"].isin(set(items.loc[items["part"] == "faults", "method"]))]
+    part = part[(part["part"] == "faults") | (part["setting"] == "")].assign(slice="unseen")
+    rows = {}
+    for (method, setting), group in part.groupby(["method", "setting"], sort=False):
+        values, drawn = evaluation.replicates(group)
+        cells = {}
+        for metric, digits in (("mae", 1), ("signed_error", 1), ("outlier_rate", 3), ("exact_rate", 3)):
+            cells[metric] = with_interval(values[metric], *map(float, interval(drawn[metric])), digits)
+        rows[method, setting.removeprefix("fault=") or "no fault"] = cells
+    return pd.DataFrame(rows).T.rename_axis(["signal", "fault"]).sort_index(level=0, sort_remaining=False)
+
+
+def paper_control_table() -> pd.DataFrame:
+    """The paper's own in-distribution table (CNN/DM, BART-large)."""
+    columns = ["ROUGE-1", "ROUGE-2", "ROUGE-L", "BERTScore", "MAE (tokens)", "SD of |error|"]
+    return pd.DataFrame(PAPER_CNN_DM, index=columns).T.rename_axis("paper, CNN/DM")
 
 
 def paper_outlier_table() -> pd.DataFrame:
@@ -273,4 +308,23 @@ def _label(method: tuple[str, str]) -> str:
     return f"{name} ({setting.removeprefix('decoding=')})" if setting else name
 
 
-ALL_SIGNALS = list(SIGNALS)
+# ---- costs ---------------------------------------------------------------------------------------------------------------------------
+
+
+def cost_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Median seconds with and without the signal, their ratio with its interval, and the bound set beforehand."""
+    values = rows.set_index(["setting", "method", "metric"])
+    table = {}
+    for part, (what, against, bound) in length_costs.BOUNDS.items():
+        setting = f"what={part}"
+        baseline = next(m for m in values.loc[setting].index.get_level_values("method") if m != "pre")
+        ratio = values.loc[(setting, "pre", "ratio")]
+        table[what] = {
+            "against": against,
+            "seconds": f"{values.loc[(setting, 'pre', 'seconds'), 'value']:.3g}",
+            "seconds, baseline": f"{values.loc[(setting, baseline, 'seconds'), 'value']:.3g}",
+            "ratio": with_interval(*ratio[["value", "ci_low", "ci_high"]].astype(float), 3),
+            "bound": bound,
+            "met": "yes" if ratio["value"] <= bound else "no",
+        }
+    return pd.DataFrame(table).T.rename_axis("what")

@@ -1,7 +1,7 @@
 """A plain progress bar with an estimate, where somebody can see it.
 
-In a terminal or an interactive notebook the bar shows. `lib.study` runs notebooks in a kernel of their own, whose output becomes part of the
-stored notebook: there it names a terminal (or log file) in STUDY_PROGRESS, and the bar goes there instead, or nowhere when it is empty.
+In a terminal or an interactive notebook the bar shows. `lib.study` runs notebooks in a kernel of their own, whose output becomes part of
+the stored notebook: there it names a terminal (or log file) in STUDY_PROGRESS, and the bar goes there instead, or nowhere when it is empty.
 """
 
 import os

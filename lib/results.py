@@ -1,7 +1,8 @@
 """The one result table of the study, and the statistics that fill its intervals.
 
-Columns: study, dataset, model, method, setting, slice, metric, value, ci_low, ci_high, n, seed. One row is one number. `seed` is an integer,
-or "all" for the aggregate over seeds, whose interval is a paired cluster bootstrap over items. An undefined value is an empty cell.
+Columns: study, dataset, model, method, setting, slice, metric, value, ci_low, ci_high, n, seed. One row is one number. `seed` is an
+integer, or "all" for the aggregate over seeds, whose interval is a paired cluster bootstrap over items. An undefined value is an empty
+cell.
 """
 
 import json

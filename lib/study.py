@@ -2,8 +2,9 @@
 
     python -m lib.study notebooks/21_length_control.ipynb --profile cpu -p signals '["pre"]'
 
-The parameters cell of a notebook holds the `cpu` values; notebooks/params/<notebook>.<profile>.yaml overrides them, `-p` overrides both. A run
-with the notebook's own values (profile `cpu`, no `-p`) is written back into the notebook itself; every other goes to the cache folder, under runs/.
+The parameters cell of a notebook holds the `cpu` values; notebooks/params/<notebook>.<profile>.yaml overrides them, `-p` overrides both.
+A run with the notebook's own values (profile `cpu`, no `-p`) is written back into the notebook itself; every other goes to the cache
+folder, under runs/.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import papermill
 import yaml
 
 from lib import paths
+from lib.length import costs as length_costs
 from lib.length import experiment
 from lib.progress import DESTINATION
 from lib.units import FORCE, Unit, default_jobs, pending
@@ -30,6 +32,7 @@ from lib.units import FORCE, Unit, default_jobs, pending
 PLANS: dict[str, Callable[[dict], list[Unit]]] = {
     "21_length_control": partial(experiment.plan, ["in-distribution"]),
     "22_unseen_lengths": partial(experiment.plan, ["unseen", "faults"]),
+    "31_costs": length_costs.plan,
 }
 
 
@@ -113,9 +116,8 @@ def show_plan(notebook: Path, parameters: dict) -> None:
         if None in known:
             print("  no unit of this kind is recorded in this profile yet: no estimate")
         else:
-            print(
-                f"  about {sum(known) / default_jobs() / 60:.0f} min, {default_jobs()} at once, apart from pretraining: {', '.join(u.name for u in todo)}"
-            )
+            minutes = sum(known) / default_jobs() / 60
+            print(f"  about {minutes:.0f} min, {default_jobs()} at once, apart from pretraining: {', '.join(u.name for u in todo)}")
 
 
 def _recorded_seconds(part: str, profile: str) -> float | None:
@@ -129,13 +131,20 @@ def run(notebook: Path, profile: str = "cpu", overrides: dict | None = None, for
     given = profile_parameters(notebook, profile, overrides or {})
     check_values(notebook.stem, given, declared)
     os.environ[FORCE] = "1" if force else "0"
-    show_plan(notebook, {**declared, **given})
     own = all(declared[name] == value for name, value in given.items())  # the notebook's own values: its stored outputs
     output = notebook if own else paths.RUNS / profile / notebook.name
     partial_file = paths.RUNS / profile / f"{notebook.stem}.partial.ipynb"
     partial_file.parent.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault(DESTINATION, os.ttyname(2) if sys.stderr.isatty() else "")
-    papermill.execute_notebook(notebook, partial_file, given, kernel_name="python3", progress_bar=False, cwd=paths.NOTEBOOKS)
+    papermill.execute_notebook(
+        notebook,
+        partial_file,
+        given,
+        kernel_name="python3",
+        progress_bar=False,
+        cwd=paths.NOTEBOOKS,
+        extra_arguments=["--log-level=CRITICAL"],
+    )
     executed = clean(nbformat.read(partial_file, as_version=4))
     partial_file.unlink()
     nbformat.write(executed, output.with_suffix(".writing"))

@@ -26,8 +26,9 @@ CHECKPOINT_EVERY = 200  # updates
 def token_budget_batches(lengths: np.ndarray, tokens_per_batch: int, seed: int, chunk: int = 50) -> Iterator[np.ndarray]:
     """Endless batches of example indices: shuffled epochs, examples of similar length together, little padding.
 
-    lengths (N,) tokens an example, or (N, 2) target and source tokens. Within `chunk` batches' worth of shuffled examples, targets are sorted
-    in steps of 8 tokens and, within a step, by source. A batch's padded targets stay within `tokens_per_batch`; it holds at least one example.
+    lengths (N,) tokens an example, or (N, 2) target and source tokens. Within `chunk` batches' worth of shuffled examples, targets are
+    sorted in steps of 8 tokens and, within a step, by source. A batch's padded targets stay within `tokens_per_batch`; it holds at least
+    one example.
     """
     lengths = np.asarray(lengths).reshape(len(lengths), -1)
     if len(lengths) == 0:

@@ -1,7 +1,8 @@
 """One experiment unit - (study, dataset, model, method, part, seed) with its parameters - computed once, stored, and read ever after.
 
-A unit owns three files in data/results/<profile>/: `<name>.csv` (rows of the result table), `<name>.items.parquet` (one row a judged item or
-generated output, no third-party text) and `<name>.json` (its key, parameters and provenance), written last: only with it does a unit count as done.
+A unit owns three files in data/results/<profile>/: `<name>.csv` (rows of the result table), `<name>.items.parquet` (one row a judged item
+or generated output, no third-party text) and `<name>.json` (its key, parameters and provenance), written last: only with it does a unit
+count as done.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ import torch
 
 from lib import paths
 from lib.progress import progress
-from lib.results import read_table, write_atomically, write_json, write_table
+from lib.results import read_table, validate, write_atomically, write_json, write_table
 
 FORCE = "STUDY_FORCE"  # set by `lib.study --force`: compute again what is stored
 
@@ -100,27 +101,48 @@ def run(
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    elif todo:
-        threads = torch.get_num_threads()
-        _one_thread()
-        try:
-            for unit in progress(todo, "units"):
-                _compute_and_store(unit, compute, profile)
-        finally:
-            torch.set_num_threads(threads)
+    else:
+        for unit in progress(todo, "units"):
+            one_threaded(_compute_and_store, unit, compute, profile)
     return read(units, profile)
 
 
 def read(units: list[Unit], profile: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Stored rows and items of these units, merged; items carry `method` and `seed`."""
-    rows = pd.concat([read_table(unit.path(profile, "csv")) for unit in units], ignore_index=True)
-    items = [pd.read_parquet(unit.path(profile, "items.parquet")).assign(method=unit.method, seed=unit.seed) for unit in units]
-    return rows, pd.concat(items, ignore_index=True)
+    """Stored rows and items of these units, merged; items carry the fields that name their unit."""
+    return _merge([unit.path(profile, "json") for unit in units])
+
+
+def read_stored(study: str, profile: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows and items of every finished unit of a study in a profile, whichever machine or run computed it."""
+    records = sorted((paths.RESULTS / profile).glob(f"{study}.*.json"))
+    if not records:
+        raise FileNotFoundError(f"profile {profile!r} holds no results of study {study!r}: run `make study PROFILE={profile}` first")
+    return _merge(records)
+
+
+def _merge(records: list[Path]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    rows, items = [], []
+    for record in records:
+        unit = json.loads(record.read_text())["unit"]
+        base = str(record).removesuffix(".json")
+        rows.append(read_table(Path(f"{base}.csv")))
+        items.append(pd.read_parquet(f"{base}.items.parquet").assign(**unit))
+    return validate(pd.concat(rows, ignore_index=True)), pd.concat(items, ignore_index=True)
 
 
 def default_jobs() -> int:
     """Units at once: one a core on a CPU, one where a GPU does the work."""
     return 1 if torch.cuda.is_available() else max(1, os.cpu_count() or 1)
+
+
+def one_threaded(function: Callable, *arguments):
+    """Call a function with torch in one thread, as every unit is computed."""
+    threads = torch.get_num_threads()
+    _one_thread()
+    try:
+        return function(*arguments)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _one_thread() -> None:
@@ -133,9 +155,15 @@ def _compute_and_store(unit: Unit, compute: Callable, profile: str) -> None:
     rows, items = compute(unit)
     unit.path(profile, "json").unlink(missing_ok=True)  # from here until the end the unit does not count as done
     write_table(rows, unit.path(profile, "csv"))
+    items = items.apply(
+        lambda column: (
+            pd.to_numeric(column, downcast="float" if column.dtype.kind == "f" else "integer") if column.dtype.kind in "fi" else column
+        )
+    )
     write_atomically(unit.path(profile, "items.parquet"), lambda partial: items.to_parquet(partial, index=False, compression="zstd"))
     write_json(
         {
+            "unit": {name: getattr(unit, name) for name in ("study", "dataset", "model", "method", "part", "seed")},
             "key": unit.key,
             "parameters": unit.parameters,
             "data": unit.data,

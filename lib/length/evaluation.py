@@ -164,7 +164,8 @@ def _per_item(items: pd.DataFrame) -> pd.DataFrame:
         outlier=(error.abs() > OUTLIER).where(error.notna()),
         one=1.0,
     )
-    return statistics.drop(columns=["setting", "slice", "method", "seed"], errors="ignore").astype(float).groupby("id").mean()
+    wanted = {name for top, bottom, _ in METRICS.values() for name in (top, bottom)} | {"id", "group", *BLEU_STATISTICS}
+    return statistics[[name for name in statistics if name in wanted]].astype(float).groupby("id").mean()
 
 
 def replicates(items: pd.DataFrame) -> tuple[dict[str, float], dict[str, np.ndarray]]:

@@ -1,6 +1,7 @@
 """The study's small pretrained model: a byte-level BPE tokenizer and a BART of 1.3 M parameters, denoised once on training text.
 
-It stands in for BART-large at laptop size: like it, it is pretrained on text of all lengths up to its last position, before any signal is added.
+It stands in for BART-large at laptop size: like it, it is pretrained on text of all lengths up to its last position, before any signal
+is added.
 """
 
 import itertools
@@ -42,10 +43,20 @@ def configuration(vocabulary: int, d_model: int = 128, layers: int = 2) -> BartC
         for what, n in (("layers", layers), ("attention_heads", 4), ("ffn_dim", 4 * d_model))
     }
     return BartConfig(
-        vocab_size=vocabulary, d_model=d_model, max_position_embeddings=POSITIONS, **sizes,
-        pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS, decoder_start_token_id=EOS, forced_bos_token_id=None, forced_eos_token_id=None,
-        scale_embedding=True, init_std=0.08, dropout=0.1,
-    )  # fmt: skip
+        vocab_size=vocabulary,
+        d_model=d_model,
+        max_position_embeddings=POSITIONS,
+        **sizes,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        decoder_start_token_id=EOS,
+        forced_bos_token_id=None,
+        forced_eos_token_id=None,
+        scale_embedding=True,
+        init_std=0.08,
+        dropout=0.1,
+    )
 
 
 def infill(tokens: np.ndarray, rng: np.random.Generator) -> list[int]:
@@ -84,6 +95,13 @@ def pretrain(
         return seq2seq_batch(model, [[*infill(block, rng), EOS] for block in blocks], [[*block, EOS] for block in blocks])
 
     return train(
-        model, lengths, collate, updates=updates, learning_rate=2e-3, tokens_per_batch=tokens_per_batch, seed=seed,
-        checkpoint=checkpoint, description="denoising",
-    )  # fmt: skip
+        model,
+        lengths,
+        collate,
+        updates=updates,
+        learning_rate=2e-3,
+        tokens_per_batch=tokens_per_batch,
+        seed=seed,
+        checkpoint=checkpoint,
+        description="denoising",
+    )

@@ -1,0 +1,36 @@
+"""Time of one thing against another: measured side by side in one process, in turns, so that a slow moment hits both."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from lib.results import RESAMPLES, interval
+
+
+def interleaved(candidates: dict[str, Callable[[], object]], repeats: int, warmup: int = 2) -> pd.DataFrame:
+    """Seconds of every candidate in every round, in turns, the order turned by one each round. (repeats, candidates)"""
+    names, seconds = list(candidates), []
+    for turn in range(-warmup, repeats):
+        row = {}
+        for name in np.roll(names, turn):
+            start = time.perf_counter()
+            candidates[name]()
+            row[name] = time.perf_counter() - start
+        if turn >= 0:
+            seconds.append(row)
+    return pd.DataFrame(seconds)[names]
+
+
+def medians(seconds: pd.DataFrame, baseline: str, seed: int = 0) -> pd.DataFrame:
+    """Median seconds of each candidate, and the median over rounds of its ratio to `baseline`, with bootstrap intervals over rounds.
+
+    Index candidate; columns seconds, seconds_low, seconds_high, ratio, ratio_low, ratio_high.
+    """
+    draws = np.random.default_rng(seed).integers(0, len(seconds), (RESAMPLES, len(seconds)))
+    table = {}
+    for label, values in (("seconds", seconds), ("ratio", seconds.div(seconds[baseline], axis=0))):
+        low, high = interval(np.median(values.to_numpy()[draws], axis=1))
+        table |= {label: values.median(), f"{label}_low": low, f"{label}_high": high}
+    return pd.DataFrame(table)
