@@ -58,8 +58,8 @@ def check_values(notebook: str, given: dict, declared: dict) -> None:
     for name, value in given.items():
         if name not in declared:
             close = difflib.get_close_matches(name, declared, 1)
-            hint = f" - did you mean {close[0]!r}?" if close else ""
-            raise ValueError(f"{notebook} has no parameter {name!r}{hint} It has: {', '.join(declared)}")
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise ValueError(f"{notebook} has no parameter {name!r}{hint}; it has {', '.join(declared)}")
         if fault := _type_fault(value, declared[name]):
             raise ValueError(f"{notebook}: parameter {name} = {value!r} {fault}")
 
@@ -91,16 +91,28 @@ def check_parameters(notebook: str, namespace: dict) -> dict:
     return parameters
 
 
-def profile_parameters(notebook: Path, profile: str, overrides: dict) -> dict:
-    """What a run changes: the profile's file, then `overrides`. Raises ValueError for a profile without parameters for this notebook."""
-    given = {}
+def chosen_parameters(notebook: Path, profile: str, overrides: dict) -> dict:
+    """What a run changes in a notebook: the profile's file, then those `overrides` the notebook has; checked against its defaults."""
+    declared, given = declared_parameters(notebook), {}
     if profile != "cpu":
         file = paths.PARAMETERS / f"{notebook.stem}.{profile}.yaml"
-        if not file.exists() and "profile" not in declared_parameters(notebook):
-            return overrides
         given = (yaml.safe_load(file.read_text()) or {}) if file.exists() else {}
-        given["profile"] = profile
-    return {**given, **overrides}
+        given |= {"profile": profile}
+    given |= {name: value for name, value in overrides.items() if name in declared}
+    check_values(notebook.stem, given, declared)
+    return given
+
+
+def check_request(notebooks: list[Path], profile: str, overrides: dict) -> None:
+    """Raise ValueError for a notebook that is not there, a parameter none of them has, or a profile name that looks misspelt."""
+    for notebook in notebooks:
+        if not notebook.exists():
+            raise ValueError(f"no notebook {notebook}: there are {', '.join(sorted(f.name for f in paths.NOTEBOOKS.glob('*.ipynb')))}")
+    declared = {name: value for notebook in notebooks for name, value in declared_parameters(notebook).items()}
+    check_values(" or ".join(notebook.stem for notebook in notebooks), overrides, declared)
+    known = {"cpu"} | {file.name.split(".")[1] for file in paths.PARAMETERS.glob("*.yaml")} | {f.name for f in paths.RESULTS.glob("*/")}
+    if profile not in known and (close := difflib.get_close_matches(profile, known, 1)):
+        raise ValueError(f"profile {profile!r} is new but looks like {close[0]!r}: correct it, or choose a name of your own that does not")
 
 
 # ---- running -------------------------------------------------------------------------------------------------------------------------
@@ -125,12 +137,9 @@ def _recorded_seconds(part: str, profile: str) -> float | None:
     return statistics.median(records) if records else None
 
 
-def run(notebook: Path, profile: str = "cpu", overrides: dict | None = None, force: bool = False) -> Path:
-    """Check, plan, execute; return the path of the executed notebook. A failed or killed run leaves no notebook that looks done."""
+def run(notebook: Path, profile: str, given: dict) -> Path:
+    """Execute a notebook with the parameters `given`; return where its outputs are. A failed or killed run leaves none that look done."""
     declared = declared_parameters(notebook)
-    given = profile_parameters(notebook, profile, overrides or {})
-    check_values(notebook.stem, given, declared)
-    os.environ[FORCE] = "1" if force else "0"
     own = all(declared[name] == value for name, value in given.items())  # the notebook's own values: its stored outputs
     output = notebook if own else paths.RUNS / profile / notebook.name
     partial_file = paths.RUNS / profile / f"{notebook.stem}.partial.ipynb"
@@ -178,18 +187,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--force", action="store_true", help="compute again what is stored")
     parser.add_argument("--plan", action="store_true", help="check the parameters and show the plan only")
     options = parser.parse_args(arguments)
+    os.environ[FORCE] = "1" if options.force else "0"
     try:
         overrides = {name: yaml.safe_load(value) for name, value in options.p}
         profile = overrides.pop("profile", options.profile)
-        for notebook in options.notebooks:  # all checks come before any work
-            if not notebook.exists():
-                raise ValueError(f"no notebook {notebook}: there are {', '.join(sorted(f.name for f in paths.NOTEBOOKS.glob('*.ipynb')))}")
-            known = {k: v for k, v in overrides.items() if k in declared_parameters(notebook) or len(options.notebooks) == 1}
-            given = profile_parameters(notebook, profile, known)
-            check_values(notebook.stem, given, declared_parameters(notebook))
+        check_request(options.notebooks, profile, overrides)
+        chosen = {notebook: chosen_parameters(notebook, profile, overrides) for notebook in options.notebooks}
+        for notebook, given in chosen.items():  # all checks come before any work
             show_plan(notebook, {**declared_parameters(notebook), **given})
-        for notebook in [] if options.plan else options.notebooks:
-            print(f"done: {os.path.relpath(run(notebook, profile, overrides, options.force))}")
+        for notebook, given in () if options.plan else chosen.items():
+            print(f"done: {os.path.relpath(run(notebook, profile, given))}", flush=True)
     except (ValueError, papermill.PapermillExecutionError) as error:
         message = f"{error.ename}: {error.evalue}" if isinstance(error, papermill.PapermillExecutionError) else str(error)
         print(f"error: {message}", file=sys.stderr)

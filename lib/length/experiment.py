@@ -173,6 +173,9 @@ def trained_model(unit: Unit, settings: Settings, data: Data) -> nn.Module:
     options = {"max_countdown": settings.max_train_length - 1} if unit.method.endswith("-clipped") else {}
     torch.manual_seed(unit.seed)  # a learned signal starts from the seed
     model = LengthControlled.from_pretrained(str(data.base), signal=unit.method, signal_options=options)
+    needed = evaluation.BUCKETS[-1][1] + evaluation.ALLOWANCE  # what the longest request may run to
+    if model.max_target_length is not None and model.max_target_length < needed:
+        raise ValueError(f"{settings.model} has {model.max_target_length} decoder positions, but the requested lengths need {needed}")
     identity = dataclasses.replace(unit, part="model")
     stored = paths.CACHE / "models" / f"{identity.name}-{identity.key}.safetensors"
     if stored.exists():
