@@ -258,31 +258,23 @@ def paper_outlier_table() -> pd.DataFrame:
 
 
 def quality_table(table: pd.DataFrame, slice_name: str) -> pd.DataFrame:
-    """Control and text quality in one slice, like the paper's table: methods and decodings by metrics."""
+    """Control and text quality in one slice, like the paper's table: signals and decodings by metrics, ± half the 95 % interval."""
     part = table[(table["slice"] == slice_name) & ~table["setting"].str.startswith("length=")]
-    digits = {
-        "mae": 2,
-        "exact_rate": 3,
-        "rouge1": 3,
-        "rouge2": 3,
-        "rougeL": 3,
-        "rougeLsum": 3,
-        "bleu": 2,
-        "repetition": 3,
-        "sentence_end_rate": 3,
-        "ppl_content": 1,
-    }
+    digits = {"mae": 2, "exact_rate": 2, "rouge1": 3, "rouge2": 3, "rougeL": 3, "rougeLsum": 3, "bleu": 2}
+    digits |= {"repetition": 2, "sentence_end_rate": 2, "ppl_content": 1, "ppl_eos": 2}
     rows = {}
     for method in in_order(part["method"]):
         for setting, group in part[part["method"] == method].groupby("setting", sort=False):
             values = group.set_index("metric")
-            cells = {
-                m: with_interval(*values.loc[m, ["value", "ci_low", "ci_high"]].astype(float), n) if m in values.index else "–"
-                for m, n in digits.items()
-            }
-            cells["mae"] += f" ± {values.loc['mae_sd', 'value']:.2f}"
+            cells = {m: _half_width(values.loc[m], n) if m in values.index else "–" for m, n in digits.items()}
+            cells = {"MAE": cells.pop("mae"), "SD of |error|": f"{values.loc['mae_sd', 'value']:.2f}", **cells}
             rows[method, setting.removeprefix("decoding=") or "free"] = cells
     return pd.DataFrame(rows).T.rename_axis(["signal", "decoding"])
+
+
+def _half_width(row: pd.Series, digits: int) -> str:
+    """`0.145 ±0.007`: the value and half its interval."""
+    return f"{row['value']:.{digits}f} ±{(row['ci_high'] - row['ci_low']) / 2:.{digits}f}"
 
 
 def compare(
@@ -301,6 +293,13 @@ def compare(
         rows.append((_label(left), _label(right), join(values[0][metric], values[1][metric]), low, high, float(p)))
     table = pd.DataFrame(rows, columns=["method", "against", "value", "ci_low", "ci_high", "p"])
     return table.assign(p_holm=holm(table["p"].to_numpy())).set_index(["method", "against"])
+
+
+def significant(comparison: pd.DataFrame, level: float = 0.05) -> tuple[str, str]:
+    """Names of the methods whose difference is above, and below, zero after Holm's correction; "none" where there is none."""
+    clear = comparison[comparison["p_holm"] < level]
+    chosen = (clear[clear["value"] > 0], clear[clear["value"] < 0])
+    return tuple(", ".join(f"`{name}`" for name in part.index.get_level_values("method")) or "none" for part in chosen)
 
 
 def _label(method: tuple[str, str]) -> str:

@@ -197,7 +197,7 @@ def main(arguments: list[str] | None = None) -> int:
             show_plan(notebook, {**declared_parameters(notebook), **given})
         for notebook, given in () if options.plan else chosen.items():
             print(f"done: {os.path.relpath(run(notebook, profile, given))}", flush=True)
-    except (ValueError, papermill.PapermillExecutionError) as error:
+    except (ValueError, yaml.YAMLError, papermill.PapermillExecutionError) as error:
         message = f"{error.ename}: {error.evalue}" if isinstance(error, papermill.PapermillExecutionError) else str(error)
         print(f"error: {message}", file=sys.stderr)
         return 1

@@ -30,9 +30,9 @@ def token_budget_batches(lengths: np.ndarray, tokens_per_batch: int, seed: int, 
     sorted in steps of 8 tokens and, within a step, by source. A batch's padded targets stay within `tokens_per_batch`; it holds at least
     one example.
     """
-    lengths = np.asarray(lengths).reshape(len(lengths), -1)
     if len(lengths) == 0:
         raise ValueError("nothing to train on: the training set is empty")
+    lengths = np.asarray(lengths).reshape(len(lengths), -1)
     target = lengths[:, 0]
     rng = np.random.default_rng(seed)
     while True:

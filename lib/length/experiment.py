@@ -60,6 +60,10 @@ class Settings:
         for name in ("max_train_length", "finetune_updates", "tokens_per_batch", "items"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.learning_rate <= 0 or self.pretrain_updates < 0:
+            raise ValueError(
+                f"learning_rate must be above 0 and pretrain_updates not below, not {self.learning_rate}, {self.pretrain_updates}"
+            )
 
 
 def plan(parts: list[str], parameters: dict) -> list[Unit]:
@@ -71,6 +75,8 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
     for what, chosen in (("signals", signals), ("seeds", seeds)):
         if not chosen or len(set(chosen)) < len(chosen):
             raise ValueError(f"{what} must name at least one and none twice, not {chosen}")
+    if min(seeds) < 0:
+        raise ValueError(f"seeds must not be negative: {seeds}")
     if unknown := [s for s in signals if s not in SIGNALS]:
         raise ValueError(f"unknown signal {unknown[0]!r}: choose from {', '.join(SIGNALS)}")
     names = [f.name for f in dataclasses.fields(Settings)]
@@ -185,6 +191,7 @@ def trained_model(unit: Unit, settings: Settings, data: Data) -> nn.Module:
         model, data.split("train", high=settings.max_train_length), settings, seed=unit.seed, checkpoint=stored.with_suffix(".checkpoint")
     )
     partial = stored.with_suffix(".partial")
+    partial.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}, partial)
     partial.replace(stored)
     return model

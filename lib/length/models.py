@@ -13,6 +13,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 from lib.length.signals import LengthSignal, make_signal
 
+ALLOWANCE = 100  # tokens an output may run past its requested length before it is cut
+
 
 def check_target_length(target_length: Tensor, batch_size: int, max_length: int | None = None) -> None:
     """Raise ValueError, saying what to do, unless `target_length` is (B,) positive integers that the model's positions can hold."""
@@ -68,6 +70,7 @@ class LengthControlMixin:
                     raise ValueError("target_length needs decoder_input_ids or labels beside it")
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             check_target_length(target_length, len(decoder_input_ids))
+            target_length = target_length.to(decoder_input_ids.device)
             kwargs["decoder_inputs_embeds"] = self._controlled_embeddings(decoder_input_ids, target_length, cache)
             decoder_input_ids = None
         return super().forward(
@@ -90,7 +93,10 @@ class LengthControlMixin:
         return embeddings + self.length_signal(step, target_length).to(embeddings.dtype) / scale
 
     def generate(self, inputs: Tensor | None = None, *, target_length: Tensor | None = None, **kwargs):
-        """Stock `generate` (greedy, beams, sampling; cache on or off); `target_length` (B,) asks for that many tokens an example."""
+        """Stock `generate` (greedy, beams, sampling; cache on or off); `target_length` (B,) asks for that many tokens an example.
+
+        Unless the caller sets a limit, outputs may run ALLOWANCE tokens past the longest request.
+        """
         source = inputs if inputs is not None else kwargs.get("input_ids")
         if source is not None and source.shape[-1] == 0:
             raise ValueError("empty source: every example needs at least one input token")
@@ -98,6 +104,8 @@ class LengthControlMixin:
             if source is not None:
                 check_target_length(target_length, len(source), self.max_target_length)
             kwargs["target_length"] = target_length
+            if not kwargs.keys() & {"max_new_tokens", "max_length", "generation_config", "stopping_criteria"}:
+                kwargs["max_new_tokens"] = int(target_length.max()) + ALLOWANCE
         return super().generate(inputs, **kwargs)
 
 
