@@ -104,7 +104,7 @@ def signal_heat_maps(names: list[str], d_model: int = 32, lengths: tuple[int, in
     return figure
 
 
-def signal_vectors(name: str, d_model: int, length: int, max_countdown: int = 63) -> np.ndarray:
+def signal_vectors(name: str, d_model: int, length: int, max_countdown: int = 32) -> np.ndarray:
     """The signal at steps 1...length for that target length, in eval mode. (length, d)"""
     options = {"max_countdown": max_countdown} if name.endswith("-clipped") else {}
     torch.manual_seed(0)  # `linear` starts from a random vector
@@ -167,8 +167,9 @@ def length_scatter(items: pd.DataFrame, train_length: int, limit: int = evaluati
     for axis in axes.flat[len(names) :]:
         axis.axis("off")
     axes[0, 0].set(xlim=(0, right), ylim=(0, limit * 1.1))
-    figure.supxlabel("requested length (tokens; right of the dotted line: never trained on)")
-    figure.supylabel("generated length (tokens)")
+    beyond = "; right of the dotted line: never trained on" if right > train_length else ""
+    figure.supxlabel(f"requested length (tokens{beyond})", fontsize="medium")
+    figure.supylabel("generated length (tokens)", fontsize="medium")
     return figure
 
 
@@ -257,17 +258,29 @@ def paper_outlier_table() -> pd.DataFrame:
     return pd.DataFrame(PAPER_OUTLIERS, index=["RPE (paper)", "PRE (paper)"]).T.rename_axis("requested length (tokens)")
 
 
-def quality_table(table: pd.DataFrame, slice_name: str) -> pd.DataFrame:
-    """Control and text quality in one slice, like the paper's table: signals and decodings by metrics, ± half the 95 % interval."""
-    part = table[(table["slice"] == slice_name) & ~table["setting"].str.startswith("length=")]
-    digits = {"mae": 2, "exact_rate": 2, "rouge1": 3, "rouge2": 3, "rougeL": 3, "rougeLsum": 3, "bleu": 2}
-    digits |= {"repetition": 2, "sentence_end_rate": 2, "ppl_content": 1, "ppl_eos": 2}
+CONTROL_COLUMNS = {"exact_rate": 2, "outlier_rate": 2, "capped_rate": 2, "ppl_content": 1, "ppl_eos": 2}  # metric: digits
+TEXT_COLUMNS = {"rouge1": 3, "rouge2": 3, "rougeL": 3, "rougeLsum": 3, "bleu": 2, "repetition": 2, "sentence_end_rate": 2}
+
+
+def control_table(table: pd.DataFrame, slice_name: str) -> pd.DataFrame:
+    """How well free decoding keeps to the length in one slice, and the perplexity of the references: signals by metrics."""
+    part = table[(table["slice"] == slice_name) & table["setting"].isin(["", "decoding=beams-4"])]
+    return _metrics_table(part, {"mae": 2, **CONTROL_COLUMNS})
+
+
+def text_table(table: pd.DataFrame, slice_name: str) -> pd.DataFrame:
+    """What the text is worth in one slice: signals and decodings by metrics."""
+    return _metrics_table(table[(table["slice"] == slice_name) & ~table["setting"].str.startswith("length=")], TEXT_COLUMNS)
+
+
+def _metrics_table(part: pd.DataFrame, digits: dict[str, int]) -> pd.DataFrame:
     rows = {}
     for method in in_order(part["method"]):
         for setting, group in part[part["method"] == method].groupby("setting", sort=False):
             values = group.set_index("metric")
             cells = {m: _half_width(values.loc[m], n) if m in values.index else "–" for m, n in digits.items()}
-            cells = {"MAE": cells.pop("mae"), "SD of |error|": f"{values.loc['mae_sd', 'value']:.2f}", **cells}
+            if "mae" in cells:  # as the paper prints it
+                cells = {"MAE": cells.pop("mae"), "SD of |error|": f"{values.loc['mae_sd', 'value']:.2f}", **cells}
             rows[method, setting.removeprefix("decoding=") or "free"] = cells
     return pd.DataFrame(rows).T.rename_axis(["signal", "decoding"])
 

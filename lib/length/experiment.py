@@ -30,7 +30,8 @@ from lib.training import train
 from lib.units import Unit, default_jobs, one_threaded, pending
 from lib.units import run as run_units
 
-transformers.utils.logging.disable_progress_bar()  # a bar for loading a megabyte would only clutter outputs
+transformers.utils.logging.disable_progress_bar()  # a bar for loading a megabyte would only clutter outputs,
+transformers.utils.logging.set_verbosity_error()  # and so would the report that a learned signal is not in the base checkpoint
 
 RECIPE = 1  # bump when a change here, in signals, models, evaluation or training moves the numbers
 DATASETS = {"docstrings": docstrings}
@@ -83,7 +84,7 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
     settings = Settings(**{name: parameters[name] for name in names if name in parameters})
     data, values = DATASETS[settings.dataset].fingerprint(), dataclasses.asdict(settings)
     return [
-        Unit("length", settings.dataset, settings.model, signal, part, seed, values, data, RECIPE)
+        Unit("length", settings.dataset, settings.model, signal, part, seed, values | signal_options(signal, settings), data, RECIPE)
         for part in parts
         for seed in seeds
         for signal in (FAULTY if part == "faults" else signals)
@@ -91,24 +92,36 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
     ]
 
 
+def signal_options(signal: str, settings: Settings) -> dict:
+    """What a signal needs beside its width. A clipped countdown stops at half the longest training target: "this many or more" is then
+    itself seen in training, for long stretches. Clipped at the longest target it would stand at a value that training hardly ever showed.
+    """
+    return {"max_countdown": settings.max_train_length // 2} if signal.endswith("-clipped") else {}
+
+
+def settings_of(unit: Unit) -> Settings:
+    """The settings among a unit's parameters."""
+    return Settings(**{f.name: unit.parameters[f.name] for f in dataclasses.fields(Settings)})
+
+
 def run(parts: list[str], parameters: dict) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Result rows and items of a notebook's units: read where they are stored, computed where not (see lib.units)."""
     units = plan(parts, parameters)
     todo = pending(units, parameters["profile"])
     if todo:
-        prepare(Settings(**todo[0].parameters))  # corpus and base model, once, before units run side by side
+        prepare(settings_of(todo[0]))  # corpus and base model, once, before units run side by side
     return run_units(units, compute, parameters["profile"], default_jobs())
 
 
 def compute_alone(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     """`compute` for one unit with everything it needs (corpus, base model), as a stored unit was computed: in one thread."""
-    prepare(Settings(**unit.parameters))
+    prepare(settings_of(unit))
     return one_threaded(compute, unit)
 
 
 def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows and items of one unit; trains the model first where the cache lacks it."""
-    settings = Settings(**unit.parameters)
+    settings = settings_of(unit)
     data = prepare(settings)
     model = trained_model(unit, settings, data)
     items = {"in-distribution": _in_distribution, "unseen": _unseen, "faults": _faults}[unit.part](model, unit.method, settings, data)
@@ -176,9 +189,8 @@ def _tiny_bart(settings: Settings, table: pd.DataFrame) -> Path:
 
 def trained_model(unit: Unit, settings: Settings, data: Data) -> nn.Module:
     """The base model fine-tuned with the unit's signal and seed, from the cache or trained now. In eval mode."""
-    options = {"max_countdown": settings.max_train_length - 1} if unit.method.endswith("-clipped") else {}
     torch.manual_seed(unit.seed)  # a learned signal starts from the seed
-    model = LengthControlled.from_pretrained(str(data.base), signal=unit.method, signal_options=options)
+    model = LengthControlled.from_pretrained(str(data.base), signal=unit.method, signal_options=signal_options(unit.method, settings))
     needed = evaluation.BUCKETS[-1][1] + evaluation.ALLOWANCE  # what the longest request may run to
     if model.max_target_length is not None and model.max_target_length < needed:
         raise ValueError(f"{settings.model} has {model.max_target_length} decoder positions, but the requested lengths need {needed}")

@@ -119,7 +119,7 @@ class LinearRatio(ProgressRatio):
 class ReversePosition(LengthSignal):
     """RPE: sinusoidal embedding (base 10000) of the number of tokens still to come, max(l - t, 0).
 
-    `max_countdown` clips the countdown: with the longest training target it never leaves the range seen in training.
+    `max_countdown` clips the countdown: it then says "this many or more", and never leaves the range seen in training.
     Noise in training: |round(k + N(0, 1))|.
     """
 
@@ -193,5 +193,5 @@ def make_signal(name: str, d_model: int, **options: float) -> LengthSignal:
     if name not in SIGNALS:
         raise ValueError(f"unknown signal {name!r}: choose one of {', '.join(SIGNALS)}")
     if name.endswith("-clipped") and "max_countdown" not in options:
-        raise ValueError(f"{name!r} needs max_countdown, the longest training target in tokens")
+        raise ValueError(f"{name!r} needs max_countdown, a number of tokens that training targets often have left")
     return SIGNALS[name](d_model, **options)
