@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lib import paths
-
 KEY = ["study", "dataset", "model", "method", "setting", "slice", "metric", "seed"]
 COLUMNS = ["study", "dataset", "model", "method", "setting", "slice", "metric", "value", "ci_low", "ci_high", "n", "seed"]
 STUDIES = ("ambiguity", "quality", "sampling", "length", "costs")
@@ -24,8 +22,7 @@ RESAMPLES = 2000
 
 def make_table(rows: list[dict]) -> pd.DataFrame:
     """A validated table from dictionaries; missing `setting`, `ci_low`, `ci_high` become empty."""
-    table = pd.DataFrame(rows).reindex(columns=COLUMNS)
-    table["setting"] = table["setting"].fillna("")
+    table = pd.DataFrame([{"setting": "", **row} for row in rows], columns=COLUMNS)
     table["seed"] = table["seed"].astype(str)
     return validate(table.astype({"value": float, "ci_low": float, "ci_high": float, "n": int}))
 
@@ -61,14 +58,6 @@ def read_table(path: Path) -> pd.DataFrame:
             path, dtype={"seed": str, "setting": str}, keep_default_na=False, na_values={c: [""] for c in ("value", "ci_low", "ci_high")}
         )
     )
-
-
-def read_profile(profile: str, study: str | None = None) -> pd.DataFrame:
-    """All rows of a profile, merged from its files (several machines may have written them); duplicates are an error."""
-    files = sorted((paths.RESULTS / profile).glob(f"{study or '*'}.*.csv"))
-    if not files:
-        raise FileNotFoundError(f"no results of profile {profile!r} in {paths.RESULTS}: run `make study PROFILE={profile}` first")
-    return validate(pd.concat([read_table(f) for f in files], ignore_index=True))
 
 
 def write_atomically(path: Path, write) -> None:

@@ -198,7 +198,7 @@ def main(arguments: list[str] | None = None) -> int:
         for notebook, given in () if options.plan else chosen.items():
             print(f"done: {os.path.relpath(run(notebook, profile, given))}", flush=True)
     except (ValueError, yaml.YAMLError, papermill.PapermillExecutionError) as error:
-        message = f"{error.ename}: {error.evalue}" if isinstance(error, papermill.PapermillExecutionError) else str(error)
+        message = f"{error.ename}: {error.evalue}" if isinstance(error, papermill.PapermillExecutionError) else " ".join(str(error).split())
         print(f"error: {message}", file=sys.stderr)
         return 1
     return 0

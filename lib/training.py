@@ -76,6 +76,7 @@ def train(
 
     `collate(indices, rng)` makes one batch; `loss(model, batch)` returns its summed loss and the number of terms in the sum. Sums of all
     processes are divided by the global number, so the number of processes does not change an update.
+    Several processes come from `accelerate launch` (on CPUs with `--cpu`).
     With `checkpoint` (a safetensors file) an interrupted run continues from it, bit for bit.
     """
     accelerator = accelerator or Accelerator()

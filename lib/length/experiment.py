@@ -17,7 +17,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoTokenizer, BartForConditionalGeneration
+from transformers import AutoTokenizer, BartForConditionalGeneration, GenerationConfig
 
 from lib import paths
 from lib.corpora import docstrings
@@ -83,8 +83,9 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
     names = [f.name for f in dataclasses.fields(Settings)]
     settings = Settings(**{name: parameters[name] for name in names if name in parameters})
     data, values = DATASETS[settings.dataset].fingerprint(), dataclasses.asdict(settings)
+    model = Path(settings.model).name if Path(settings.model).is_dir() else settings.model  # no path of a machine in a unit's name
     return [
-        Unit("length", settings.dataset, settings.model, signal, part, seed, values | signal_options(signal, settings), data, RECIPE)
+        Unit("length", settings.dataset, model, signal, part, seed, values | signal_options(signal, settings), data, RECIPE)
         for part in parts
         for seed in seeds
         for signal in (FAULTY if part == "faults" else signals)
@@ -191,6 +192,10 @@ def trained_model(unit: Unit, settings: Settings, data: Data) -> nn.Module:
     """The base model fine-tuned with the unit's signal and seed, from the cache or trained now. In eval mode."""
     torch.manual_seed(unit.seed)  # a learned signal starts from the seed
     model = LengthControlled.from_pretrained(str(data.base), signal=unit.method, signal_options=signal_options(unit.method, settings))
+    special = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id")
+    model.generation_config = GenerationConfig(
+        **{name: getattr(model.config, name, None) for name in special}
+    )  # no checkpoint's own habits
     needed = evaluation.BUCKETS[-1][1] + evaluation.ALLOWANCE  # what the longest request may run to
     if model.max_target_length is not None and model.max_target_length < needed:
         raise ValueError(f"{settings.model} has {model.max_target_length} decoder positions, but the requested lengths need {needed}")

@@ -4,6 +4,7 @@ X_t = E_t + P_t + signal(t, l). The embedding E and the signal are handed to the
 its own positions P (BART, Marian) or none (T5). No modelling file is copied, and with a zero signal the model is the stock model.
 """
 
+import sys
 from functools import lru_cache
 
 import torch
@@ -105,7 +106,7 @@ class LengthControlMixin:
                 check_target_length(target_length, len(source), self.max_target_length)
             kwargs["target_length"] = target_length
             if not kwargs.keys() & {"max_new_tokens", "max_length", "generation_config", "stopping_criteria"}:
-                kwargs["max_new_tokens"] = int(target_length.max()) + ALLOWANCE
+                kwargs["max_new_tokens"] = min(int(target_length.max()) + ALLOWANCE, self.max_target_length or sys.maxsize)
         return super().generate(inputs, **kwargs)
 
 

@@ -1,0 +1,175 @@
+"""Units: computed once, read ever after, recomputed when - and only when - what their numbers depend on has changed."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from lib import paths, units
+from lib.results import make_table
+from lib.units import Unit
+
+UNIT = Unit("length", "docstrings", "tiny-bart", "pre", "unseen", 0, {"items": 3, "rate": 1e-3}, data="abc", recipe=1)
+THREE = [UNIT, replace(UNIT, seed=1), replace(UNIT, method="rpe")]
+
+
+def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows and items that tell the unit and the process they come from. At module level: other processes import it."""
+    paths.RESULTS = Path(os.environ["TEST_RESULTS"])  # in a process of its own the fixture's patch is not there
+    if unit.method == "raises":
+        raise RuntimeError("no luck")
+    identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
+    value = float(unit.seed + 10 * (unit.method == "rpe"))
+    rows = make_table([{**identity, "slice": "all", "metric": "mae", "value": value, "n": unit.parameters["items"]}])
+    threads = float(torch.get_num_threads())
+    return rows, pd.DataFrame({"id": [0, 1], "score": [value, threads], "process": os.getpid()})
+
+
+@pytest.fixture
+def counted():
+    """`compute`, and a list of the units it was called with."""
+    calls = []
+
+    def counting(unit):
+        calls.append(unit)
+        return compute(unit)
+
+    counting.calls = calls
+    return counting
+
+
+def test_name():
+    assert UNIT.name == "length.docstrings.tiny-bart.pre.unseen.0"
+    assert "/" not in replace(UNIT, model="facebook/bart-large").name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"parameters": {"items": 4, "rate": 1e-3}}, {"data": "abd"}, {"recipe": 2}, {"seed": 1}, {"method": "rpe"}, {"part": "faults"}],
+    ids=str,
+)
+def test_key_depends_on_everything(change):
+    assert replace(UNIT, **change).key != UNIT.key
+
+
+def test_key_ignores_the_order_of_parameters():
+    assert replace(UNIT, parameters={"rate": 1e-3, "items": 3}).key == UNIT.key
+
+
+def test_states(results):
+    """missing -> done; data or recipe moved on -> outdated; other profile -> missing."""
+    assert units.state(UNIT, "cpu") == "missing"
+    units.run([UNIT], compute, "cpu")
+    assert units.state(UNIT, "cpu") == "done"
+    assert units.state(UNIT, "mine") == "missing"
+    assert units.state(replace(UNIT, data="abd"), "cpu") == units.state(replace(UNIT, recipe=2), "cpu") == "outdated"
+
+
+def test_other_parameters_need_another_profile(results, monkeypatch):
+    """They are no reason to overwrite stored rows: the error names the difference and the two ways out."""
+    units.run([UNIT], compute, "cpu")
+    other = replace(UNIT, parameters={"items": 4, "rate": 1e-3})
+    with pytest.raises(ValueError, match=r"items: 3 -> 4\).*own profile name.*--force"):
+        units.run([other], compute, "cpu")
+    assert units.state(UNIT, "cpu") == "done"
+    monkeypatch.setenv("STUDY_FORCE", "1")
+    units.run([other], compute, "cpu")
+    assert units.state(other, "cpu") == "done"
+
+
+def test_computed_once(results, counted):
+    """The second run reads; its tables equal the first's."""
+    first = units.run(THREE, counted, "cpu")
+    second = units.run(THREE, counted, "cpu")
+    assert counted.calls == THREE
+    pd.testing.assert_frame_equal(first[0], second[0])
+    pd.testing.assert_frame_equal(first[1], second[1])
+    assert first[0]["value"].tolist() == [0, 1, 10]
+    assert first[1][["method", "seed"]].drop_duplicates().to_numpy().tolist() == [["pre", 0], ["pre", 1], ["rpe", 0]]
+
+
+def test_stored_study_is_read_whole(results, monkeypatch):
+    """read_stored: every finished unit of the study, whoever computed it, with the fields that name it; unfinished ones do not count."""
+    with pytest.raises(FileNotFoundError, match="'cpu' holds no results of study 'length'.*PROFILE=cpu"):
+        units.read_stored("length", "cpu")
+    for unit in [*THREE, replace(UNIT, part="faults", dataset="other"), replace(UNIT, study="costs")]:
+        units.run([unit], compute, "cpu")
+    THREE[1].path("cpu", "json").unlink()
+    rows, items = units.read_stored("length", "cpu")
+    assert sorted(rows["value"]) == [0, 0, 10]
+    names = items[["study", "dataset", "model", "method", "part", "seed"]].drop_duplicates().to_numpy().tolist()
+    assert sorted(".".join(map(str, n)) for n in names) == sorted(
+        u.name for u in [UNIT, THREE[2], replace(UNIT, part="faults", dataset="other")]
+    )
+
+
+def test_only_what_is_missing_or_outdated_is_computed(results, counted):
+    units.run(THREE[:1], counted, "cpu")
+    units.run(THREE, counted, "cpu")
+    assert counted.calls == THREE
+    newer = [replace(u, recipe=2) for u in THREE]
+    units.run([THREE[0], newer[1], THREE[2]], counted, "cpu")
+    assert counted.calls[3:] == [newer[1]]
+
+
+def test_force_computes_again(results, counted, monkeypatch):
+    units.run([UNIT], counted, "cpu")
+    monkeypatch.setenv("STUDY_FORCE", "1")
+    units.run([UNIT], counted, "cpu")
+    monkeypatch.setenv("STUDY_FORCE", "0")
+    units.run([UNIT], counted, "cpu")
+    assert len(counted.calls) == 2
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_failure_leaves_the_unit_missing(results, jobs):
+    """The error arrives; no record says done; what was finished before stays."""
+    failing = replace(UNIT, method="raises")
+    units.run([UNIT], compute, "cpu")
+    with pytest.raises(RuntimeError, match="no luck"):
+        units.run([UNIT, failing, replace(failing, seed=1)], compute, "cpu", jobs=jobs)
+    assert units.state(failing, "cpu") == "missing" and units.state(UNIT, "cpu") == "done"
+    assert [f.name for f in results.rglob("*.json")] == [f"{UNIT.name}.json"]
+
+
+def test_kill_while_storing_leaves_the_unit_undone(results, monkeypatch):
+    """The record is written last: rows without it do not count, and a new computation withdraws the old record first."""
+    units.run([UNIT], compute, "cpu")
+    monkeypatch.setattr(units, "write_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setenv("STUDY_FORCE", "1")
+    with pytest.raises(KeyboardInterrupt):
+        units.run([UNIT], compute, "cpu")
+    assert units.state(UNIT, "cpu") == "missing"
+
+
+def test_jobs_change_nothing(results, monkeypatch):
+    """Two processes at once give the tables of one, each unit in one thread outside this process."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(name, "2")  # what a process of its own would use by default
+    (rows, items), (rows2, items2) = units.run(THREE, compute, "one"), units.run(THREE, compute, "two", jobs=2)
+    pd.testing.assert_frame_equal(rows, rows2)
+    pd.testing.assert_frame_equal(items.drop(columns="process"), items2.drop(columns="process"))
+    assert set(items["process"]) == {os.getpid()} and os.getpid() not in set(items2["process"])
+    assert set(items.loc[items["id"] == 1, "score"]) == {1.0}
+
+
+def test_threads_are_restored(results):
+    torch.set_num_threads(2)
+    try:
+        _, items = units.run([UNIT], compute, "cpu")
+        assert items["score"].tolist() == [0.0, 1.0] and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_record(results):
+    """What a stored unit says about itself: key, parameters and where it came from; nothing half-written lies about."""
+    units.run([UNIT], compute, "cpu")
+    record = json.loads(UNIT.path("cpu", "json").read_text())
+    assert record["key"] == UNIT.key and record["parameters"] == UNIT.parameters
+    assert record["seconds"] >= 0 and set(record["versions"]) >= {"torch", "transformers"}
+    assert sorted(f.name.removeprefix(UNIT.name) for f in (results / "cpu").iterdir()) == [".csv", ".items.parquet", ".json"]
