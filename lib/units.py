@@ -7,15 +7,16 @@ count as done.
 
 import hashlib
 import json
+import multiprocessing
 import os
 import platform
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
@@ -93,7 +94,7 @@ def run(
     """
     todo = pending(units, profile)
     if jobs > 1 and len(todo) > 1:
-        with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_one_thread) as pool:
+        with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_start_worker) as pool:
             running = {pool.submit(_compute_and_store, unit, compute, profile) for unit in todo}
             try:
                 for done in progress(as_completed(running), "units", total=len(running)):
@@ -143,6 +144,12 @@ def one_threaded(function: Callable, *arguments):
         return function(*arguments)
     finally:
         torch.set_num_threads(threads)
+
+
+def _start_worker() -> None:
+    """A worker has one thread, and ends with the process that started it: a killed run must not go on in the background."""
+    _one_thread()
+    threading.Thread(target=lambda: (multiprocessing.parent_process().join(), os._exit(1)), daemon=True).start()
 
 
 def _one_thread() -> None:

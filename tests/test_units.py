@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +25,9 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     paths.RESULTS = Path(os.environ["TEST_RESULTS"])  # in a process of its own the fixture's patch is not there
     if unit.method == "raises":
         raise RuntimeError("no luck")
+    if unit.method == "waits":
+        Path(os.environ["TEST_RESULTS"], str(os.getpid())).touch()
+        time.sleep(600)
     identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
     value = float(unit.seed + 10 * (unit.method == "rpe"))
     rows = make_table([{**identity, "slice": "all", "metric": "mae", "value": value, "n": unit.parameters["items"]}])
@@ -144,6 +150,38 @@ def test_kill_while_storing_leaves_the_unit_undone(results, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         units.run([UNIT], compute, "cpu")
     assert units.state(UNIT, "cpu") == "missing"
+
+
+def test_workers_end_with_a_killed_run(results):
+    """SIGKILL of the run: its workers do not go on in the background, and no unit counts as done."""
+    results.mkdir()
+    code = """
+from dataclasses import replace
+from test_units import UNIT, compute, units
+units.run([replace(UNIT, method="waits", seed=s) for s in (0, 1)], compute, "cpu", jobs=2)
+"""
+    run = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
+    wait_until(lambda: len(list(results.iterdir())) == 2)
+    workers = [int(file.name) for file in results.iterdir()]
+    run.kill()
+    run.wait()
+    wait_until(lambda: not any(is_running(process) for process in workers))
+    assert not list(results.rglob("*.json"))
+
+
+def wait_until(condition, seconds: float = 300) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process exists and is not merely waiting to be collected."""
+    try:
+        return "Z" not in subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=True).stdout
+    except subprocess.CalledProcessError:
+        return False
 
 
 def test_jobs_change_nothing(results, monkeypatch):
