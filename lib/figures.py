@@ -201,7 +201,7 @@ def by_bucket(table: pd.DataFrame, per_seed: pd.DataFrame, metric: str, label: s
         ]
         axis.scatter(seeds["slice"].map(centres) + offset, seeds["value"], s=7, color=colour, alpha=0.6, zorder=3)
     _mark_training(axis, train_length)
-    axis.set_xticks(list(centres.values()), list(centres))
+    axis.set_xticks(list(centres.values()), list(centres), fontsize="small")
     axis.set(xlabel="requested length (tokens)", ylabel=label, yscale=scale)
     axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
@@ -238,13 +238,13 @@ def fault_table(items: pd.DataFrame, first_unseen: int = 64) -> pd.DataFrame:
     part = items[items["slice"].isin(buckets) & items["method"].isin(set(items.loc[items["part"] == "faults", "method"]))]
     part = part[(part["part"] == "faults") | (part["setting"] == "")].assign(slice="unseen")
     rows = {}
-    for (method, setting), group in part.groupby(["method", "setting"], sort=False):
+    for (method, setting), group in part.groupby(["method", "setting"]):
         values, drawn = evaluation.replicates(group)
         cells = {}
         for metric, digits in (("mae", 1), ("signed_error", 1), ("outlier_rate", 3), ("exact_rate", 3)):
             cells[metric] = with_interval(values[metric], *map(float, interval(drawn[metric])), digits)
         rows[method, setting.removeprefix("fault=") or "no fault"] = cells
-    return pd.DataFrame(rows).T.rename_axis(["signal", "fault"]).sort_index(level=0, sort_remaining=False)
+    return pd.DataFrame(rows).T.rename_axis(["signal", "fault"])
 
 
 def paper_control_table() -> pd.DataFrame:
