@@ -9,10 +9,10 @@ import pandas as pd
 from lib.results import RESAMPLES, interval
 
 
-def interleaved(candidates: dict[str, Callable[[], object]], repeats: int, warmup: int = 2) -> pd.DataFrame:
-    """Seconds of every candidate in every round, in turns, the order turned by one each round. (repeats, candidates)"""
+def interleaved(candidates: dict[str, Callable[[], object]], repeats: int) -> pd.DataFrame:
+    """Seconds of every candidate in every round, in turns, the order turned by one each round; after a warm-up. (repeats, candidates)"""
     names, seconds = list(candidates), []
-    for turn in range(-warmup, repeats):
+    for turn in range(-min(2, repeats // 2), repeats):
         row = {}
         for name in np.roll(names, turn):
             start = time.perf_counter()

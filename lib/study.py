@@ -124,12 +124,14 @@ def show_plan(notebook: Path, parameters: dict) -> None:
     todo = pending(units, parameters["profile"]) if units else []
     print(f"{notebook.name}: {len(units)} units, {len(todo)} to compute")
     if todo:
-        known = [_recorded_seconds(part, parameters["profile"]) for part in [u.part for u in todo]]
-        if None in known:
-            print("  no unit of this kind is recorded in this profile yet: no estimate")
-        else:
-            minutes = sum(known) / default_jobs() / 60
-            print(f"  about {minutes:.0f} min, {default_jobs()} at once, apart from pretraining: {', '.join(u.name for u in todo)}")
+        print(f"  {', '.join(u.name for u in todo)}")
+        known = [_recorded_seconds(unit.part, parameters["profile"]) for unit in todo]
+        minutes = sum(seconds for seconds in known if seconds is not None) / default_jobs() / 60
+        unknown = sorted({unit.part for unit, seconds in zip(todo, known) if seconds is None})
+        if len(unknown) < len({unit.part for unit in todo}):
+            print(f"  about {minutes:.0f} min, {default_jobs()} at once, apart from models shared by all units")
+        if unknown:
+            print(f"  no estimate for {', '.join(unknown)}: this profile holds none yet")
 
 
 def _recorded_seconds(part: str, profile: str) -> float | None:
@@ -164,10 +166,12 @@ def run(notebook: Path, profile: str, given: dict) -> Path:
 def clean(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Drop what says nothing to a reader: papermill's metadata and banners, timings, stderr; write paths relative to the project."""
     notebook.metadata.pop("papermill", None)
-    notebook.metadata.get("language_info", {}).pop("version", None)
+    notebook.metadata["language_info"] = {"name": "python"}
     for cell in notebook.cells:
         for name in ("papermill", "execution"):
             cell.metadata.pop(name, None)
+        if not cell.metadata.get("tags"):
+            cell.metadata.pop("tags", None)
         if cell.cell_type == "code":
             cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
             for output in cell.outputs:

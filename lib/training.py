@@ -5,7 +5,6 @@ So a run that was killed resumes exactly where its last checkpoint stands, and t
 """
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from lib.progress import progress
+from lib.results import write_atomically
 from lib.seq2seq import seq2seq_loss
 
 WEIGHT_DECAY, CLIP_NORM = 0.01, 1.0
@@ -138,10 +138,8 @@ def _state(model: nn.Module, optimizer, names: list[str]) -> dict[str, Tensor]:
 
 def _save(checkpoint: Path, model: nn.Module, optimizer, names: list[str], losses: list[float]) -> None:
     """Write weights, optimizer moments and the losses so far; atomic, so a kill leaves the previous checkpoint whole."""
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    partial = checkpoint.with_suffix(".partial")
-    save_file(_state(model, optimizer, names), partial, metadata={"losses": json.dumps(losses)})
-    os.replace(partial, checkpoint)
+    state, metadata = _state(model, optimizer, names), {"losses": json.dumps(losses)}
+    write_atomically(checkpoint, lambda partial: save_file(state, partial, metadata=metadata))
 
 
 def _load(checkpoint: Path, model: nn.Module, optimizer, names: list[str]) -> tuple[int, list[float]]:

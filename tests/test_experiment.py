@@ -13,7 +13,7 @@ from transformers import BartForConditionalGeneration
 
 from lib import paths
 from lib.corpora import docstrings
-from lib.length import experiment, tiny_bart
+from lib.length import experiment, finetuning, tiny_bart
 from lib.length.experiment import Settings, plan
 from lib.length.signals import SIGNALS, make_signal
 from lib.units import Unit
@@ -116,7 +116,7 @@ def toy(tmp_path_factory):
     tokenizer.save_pretrained(folder / "base")
     corpus = SimpleNamespace(fingerprint=lambda: "toy", load=lambda: SimpleNamespace(to_pandas=table.copy))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(experiment.DATASETS, "toy", corpus)
+        patch.setitem(finetuning.DATASETS, "toy", corpus)
         patch.setattr(paths, "CACHE", folder / "cache")
         experiment.prepare.cache_clear()
         yield {"dataset": "toy", "model": str(folder / "base"), "finetune_updates": 3, "tokens_per_batch": 200, "items": 3, "seeds": [0]}

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from lib import paths
+from lib.results import write_atomically
 
 RECIPE = 1  # bump when the extraction or the split changes
 
@@ -224,10 +225,7 @@ def _store(table: pd.DataFrame, path: Path) -> None:
     table.insert(0, "id", np.arange(len(table)))
     table["group"] = near_duplicate_groups((table["source"] + " " + table["target"]).tolist())
     table["split"] = split_by_group(table["group"].to_numpy())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    table.to_parquet(partial, index=False)
-    partial.replace(path)
+    write_atomically(path, lambda partial: table.to_parquet(partial, index=False))
 
 
 def data_card() -> str:

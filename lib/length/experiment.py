@@ -7,64 +7,22 @@ Three parts, each a unit of its own on the same trained model (kept in the cache
 """
 
 import dataclasses
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
-import transformers
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoTokenizer, BartForConditionalGeneration, GenerationConfig
 
-from lib import paths
-from lib.corpora import docstrings
-from lib.length import evaluation, tiny_bart
-from lib.length.models import LengthControlled
+from lib.length import evaluation
+from lib.length.finetuning import DATASETS, RECIPE, Data, Settings, prepare, signal_options, trained_model
 from lib.length.signals import SIGNALS, LengthSignal
 from lib.results import make_table
-from lib.seq2seq import seq2seq_batch
-from lib.training import train
 from lib.units import Unit, default_jobs, one_threaded, pending
 from lib.units import run as run_units
 
-transformers.utils.logging.disable_progress_bar()  # a bar for loading a megabyte would only clutter outputs,
-transformers.utils.logging.set_verbosity_error()  # and so would the report that a learned signal is not in the base checkpoint
-
-RECIPE = 1  # bump when a change here, in signals, models, evaluation or training moves the numbers
-DATASETS = {"docstrings": docstrings}
 FAULTY = ("pre", "rpe")  # signals whose published code had the faults
 FAULTS = ("noise-at-inference", "no-signal-at-first-step")
-MAX_SOURCE = 64  # tokens; longer sources (1 % of the summary lines) are cut
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Everything the numbers of a unit depend on, apart from signal, seed and data. Lengths in tokens, EOS included."""
-
-    dataset: str = "docstrings"
-    model: str = "tiny-bart"
-    max_train_length: int = 64  # training targets are shorter than this
-    pretrain_updates: int = 600
-    finetune_updates: int = 500
-    tokens_per_batch: int = 2048  # padded target tokens an update
-    learning_rate: float = 4.0e-3  # chosen on validation text, the same for every signal
-    items: int = 200  # targets a bucket, and half the references of each quality test
-
-    def __post_init__(self) -> None:
-        if self.dataset not in DATASETS:
-            raise ValueError(f"unknown data set {self.dataset!r}: choose one of {', '.join(DATASETS)}")
-        if self.model != "tiny-bart" and not Path(self.model).is_dir() and self.model.count("/") != 1:
-            raise ValueError(f"unknown model {self.model!r}: 'tiny-bart', a folder, or a hub name such as 'facebook/bart-large'")
-        for name in ("max_train_length", "finetune_updates", "tokens_per_batch", "items"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.learning_rate <= 0 or self.pretrain_updates < 0:
-            raise ValueError(
-                f"learning_rate must be above 0 and pretrain_updates not below, not {self.learning_rate}, {self.pretrain_updates}"
-            )
 
 
 def plan(parts: list[str], parameters: dict) -> list[Unit]:
@@ -91,13 +49,6 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
         for signal in (FAULTY if part == "faults" else signals)
         if signal in signals
     ]
-
-
-def signal_options(signal: str, settings: Settings) -> dict:
-    """What a signal needs beside its width. A clipped countdown stops at half the longest training target: "this many or more" is then
-    itself seen in training, for long stretches. Clipped at the longest target it would stand at a value that training hardly ever showed.
-    """
-    return {"max_countdown": settings.max_train_length // 2} if signal.endswith("-clipped") else {}
 
 
 def settings_of(unit: Unit) -> Settings:
@@ -128,115 +79,6 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     items = {"in-distribution": _in_distribution, "unseen": _unseen, "faults": _faults}[unit.part](model, unit.method, settings, data)
     identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
     return make_table(evaluation.summarise(items, identity)), items
-
-
-# ---- data and base model -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Data:
-    """Tokenised pairs of one corpus (columns source_ids, target_ids, source, target, group, split, length) and the tokenizer."""
-
-    pairs: pd.DataFrame
-    tokenizer: object
-    base: Path | str  # folder or hub name of the model to fine-tune
-
-    def split(self, name: str, low: int = 1, high: int | None = None) -> pd.DataFrame:
-        """Pairs of a split whose target has low <= length < high tokens."""
-        length = self.pairs["length"]
-        return self.pairs[(self.pairs["split"] == name) & (length >= low) & (length < (high or np.inf))].reset_index(drop=True)
-
-
-@lru_cache(maxsize=1)
-def prepare(settings: Settings) -> Data:
-    """Load the corpus, make (or find) the base model, tokenise. Raises ValueError where no training pair is short enough."""
-    table = DATASETS[settings.dataset].load().to_pandas()
-    base = _tiny_bart(settings, table) if settings.model == "tiny-bart" else settings.model
-    tokenizer = AutoTokenizer.from_pretrained(base)
-    if (table["source"].str.strip() == "").any():
-        raise ValueError("empty source: every example needs at least one input token")
-    source_ids = [row if len(row) <= MAX_SOURCE else [*row[: MAX_SOURCE - 1], row[-1]] for row in _encode(tokenizer, table["source"])]
-    target_ids = _encode(tokenizer, table["target"])
-    pairs = table.assign(source_ids=source_ids, target_ids=target_ids, length=[len(row) for row in target_ids])
-    data = Data(pairs, tokenizer, base)
-    if data.split("train", high=settings.max_train_length).empty:
-        raise ValueError(f"no usable row: no training target of {settings.dataset} is shorter than {settings.max_train_length} tokens")
-    return data
-
-
-def _encode(tokenizer, texts: pd.Series) -> list[list[int]]:
-    return tokenizer(texts.tolist(), verbose=False)["input_ids"]
-
-
-def _tiny_bart(settings: Settings, table: pd.DataFrame) -> Path:
-    """Folder of the pretrained tiny BART; built once for each corpus and length of pretraining, before any unit needs it."""
-    fingerprint = DATASETS[settings.dataset].fingerprint()
-    folder = paths.CACHE / "models" / f"tiny-bart-{settings.dataset}-{fingerprint}-{settings.pretrain_updates}-r{RECIPE}"
-    if not (folder / "config.json").exists():
-        training = table[table["split"] == "train"]
-        tokenizer = tiny_bart.train_tokenizer((training["source"] + "\n" + training["target"]).tolist(), vocabulary=2048)
-        torch.manual_seed(0)
-        model = BartForConditionalGeneration(tiny_bart.configuration(vocabulary=2048))
-        texts = _encode(tokenizer, training["source"] + " " + training["target"])
-        tiny_bart.pretrain(
-            model, texts, updates=settings.pretrain_updates, tokens_per_batch=4096, seed=0, checkpoint=folder.with_suffix(".safetensors")
-        )
-        partial = folder.with_suffix(".partial")
-        model.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
-        partial.rename(folder)
-    return folder
-
-
-def trained_model(unit: Unit, settings: Settings, data: Data) -> nn.Module:
-    """The base model fine-tuned with the unit's signal and seed, from the cache or trained now. In eval mode."""
-    torch.manual_seed(unit.seed)  # a learned signal starts from the seed
-    model = LengthControlled.from_pretrained(str(data.base), signal=unit.method, signal_options=signal_options(unit.method, settings))
-    special = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id")
-    model.generation_config = GenerationConfig(
-        **{name: getattr(model.config, name, None) for name in special}
-    )  # no checkpoint's own habits
-    needed = evaluation.BUCKETS[-1][1] + evaluation.ALLOWANCE  # what the longest request may run to
-    if model.max_target_length is not None and model.max_target_length < needed:
-        raise ValueError(f"{settings.model} has {model.max_target_length} decoder positions, but the requested lengths need {needed}")
-    identity = dataclasses.replace(unit, part="model")
-    stored = paths.CACHE / "models" / f"{identity.name}-{identity.key}.safetensors"
-    if stored.exists():
-        model.load_state_dict(load_file(stored), strict=False)
-        return model.eval()
-    fine_tune(
-        model, data.split("train", high=settings.max_train_length), settings, seed=unit.seed, checkpoint=stored.with_suffix(".checkpoint")
-    )
-    partial = stored.with_suffix(".partial")
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}, partial)
-    partial.replace(stored)
-    return model
-
-
-def fine_tune(model: nn.Module, pairs: pd.DataFrame, settings: Settings, *, seed: int, checkpoint: Path | None = None) -> list[float]:
-    """Cross-entropy fine-tuning of a LengthControlled model on `pairs` (source_ids, target_ids), each target's own length as l."""
-    sources, targets = pairs["source_ids"].tolist(), pairs["target_ids"].tolist()
-    lengths = np.array([len(t) for t in targets])
-    limit = model.max_target_length
-    if limit is not None and lengths.max() > limit:
-        raise ValueError(f"a training target has {lengths.max()} tokens, beyond the model's {limit} decoder positions")
-
-    def collate(indices: np.ndarray, rng: np.random.Generator) -> dict[str, Tensor]:
-        batch = seq2seq_batch(model, [sources[i] for i in indices], [targets[i] for i in indices])
-        return {**batch, "target_length": torch.as_tensor(lengths[indices], device=model.device)}
-
-    return train(
-        model,
-        np.stack([lengths, [len(s) for s in sources]], 1),
-        collate,
-        updates=settings.finetune_updates,
-        learning_rate=settings.learning_rate,
-        tokens_per_batch=settings.tokens_per_batch,
-        seed=seed,
-        checkpoint=checkpoint,
-        description="fine-tuning",
-    )
 
 
 # ---- the three parts -----------------------------------------------------------------------------------------------------------------

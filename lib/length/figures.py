@@ -1,0 +1,234 @@
+"""Every figure and table of length control as a function of its results."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+
+from lib.figures import STYLE, half_width, in_order, with_interval
+from lib.length import evaluation
+from lib.length.signals import make_signal
+from lib.results import holm, interval, p_value
+
+# CNN/DM, BART-large, share of |error| > 20 tokens in percent, (RPE, PRE), as printed in arXiv 2512.06938
+PAPER_OUTLIERS = {
+    "300-350": (10.8, 0.4), "400-450": (22.3, 1.5), "500-550": (37.0, 4.3), "550-600": (50.1, 5.4),
+    "650-700": (53.9, 7.4), "800-850": (75.1, 9.0), "950-1000": (95.8, 19.8),
+}  # fmt: skip
+# the same source: model -> R-1, R-2, R-L, BERTScore, MAE, SD of |error|
+PAPER_CNN_DM = {
+    "none": (44.2, 21.1, 40.9, 69.7, 19.2, 17.0),
+    "rpe": (44.5, 21.2, 41.3, 69.4, 1.6, 3.6),
+    "pre": (45.3, 21.9, 42.2, 69.8, 0.5, 0.3),
+}
+
+
+def signal_heat_maps(names: list[str], d_model: int = 32, lengths: tuple[int, int] = (24, 96)) -> plt.Figure:
+    """Each signal's vectors, step by component, for a short and a long target: what the decoder sees."""
+    figure, axes = plt.subplots(len(lengths), len(names), figsize=(2.1 * len(names) + 1, 5.2), squeeze=False, layout="constrained")
+    for row, length in enumerate(lengths):
+        for column, name in enumerate(names):
+            axis = axes[row, column]
+            image = axis.imshow(
+                signal_vectors(name, d_model, length), aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest"
+            )
+            axis.set(title=name if row == 0 else None, xlabel="component j" if row == len(lengths) - 1 else None)
+            axis.set_ylabel(f"l = {length}\nstep t (tokens)" if column == 0 else None)
+            axis.grid(False)
+            axis.set_yticks([0, length // 2 - 1, length - 1], [1, length // 2, length] if column == 0 else [])
+    figure.colorbar(image, ax=axes, label="value", shrink=0.7)
+    return figure
+
+
+def signal_vectors(name: str, d_model: int, length: int, max_countdown: int = 32) -> np.ndarray:
+    """The signal at steps 1...length for that target length, in eval mode. (length, d)"""
+    options = {"max_countdown": max_countdown} if name.endswith("-clipped") else {}
+    torch.manual_seed(0)  # `linear` starts from a random vector
+    signal = make_signal(name, d_model, **options).eval()
+    return signal(torch.arange(1, length + 1), torch.tensor([length]))[0].detach().numpy()
+
+
+def last_step_distance(names: list[str], d_model: int, lengths: np.ndarray) -> pd.DataFrame:
+    """Distance of the signal at steps l - 1 and l, relative to its norm: how hard it is to tell "stop now" from "one more".
+
+    Index l, columns names. For signals of constant norm it is sqrt(2 - 2 cosine similarity).
+    """
+
+    def distance(name: str, length: int) -> float:
+        before, last = signal_vectors(name, d_model, int(length))[-2:]
+        return float(np.linalg.norm(last - before) / np.linalg.norm(last))
+
+    return pd.DataFrame(
+        {name: [distance(name, n) for n in lengths] for name in names}, index=pd.Index(lengths, name="target length (tokens)")
+    )
+
+
+def distance_plot(distance: pd.DataFrame, train_length: int) -> plt.Figure:
+    """Relative distance of the last two steps against the target length, log-log."""
+    figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
+    for name in distance:
+        colour, marker, line = STYLE[name]
+        axis.plot(distance.index, distance[name], color=colour, marker=marker, linestyle=line, markersize=5, label=name)
+    _mark_training(axis, train_length)
+    axis.set(xscale="log", yscale="log", xlabel=distance.index.name, ylabel="distance of steps l − 1 and l\n(relative to the norm)")
+    axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def _mark_training(axis: plt.Axes, train_length: float) -> None:
+    axis.axvline(train_length, color="black", linewidth=1)
+    axis.text(train_length, 1.005, " unseen →", transform=axis.get_xaxis_transform(), fontsize="small", va="bottom")
+
+
+def control_items(items: pd.DataFrame) -> pd.DataFrame:
+    """The outputs with random requested lengths (bucket slices) without a fault switched on."""
+    return items[items["slice"].str.startswith("[") & (items["setting"] == "")]
+
+
+def length_scatter(items: pd.DataFrame, train_length: int, limit: int = evaluation.BUCKETS[-1][1]) -> plt.Figure:
+    """Requested against generated length, one panel a signal, all seeds; the diagonal is exact control. Both axes end at about `limit`."""
+    names = in_order(items["method"])
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(3.3 * columns, 3.2 * rows), sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    right = min(limit, int(items["target_length"].max()) + 1)
+    for axis, name in zip(axes.flat, names):
+        part = items[items["method"] == name]
+        axis.scatter(part["target_length"], part["generated_length"], s=5, alpha=0.25, color=STYLE[name][0], linewidths=0, rasterized=True)
+        axis.plot([0, limit], [0, limit], color="black", linewidth=1)
+        axis.axvline(train_length, color="black", linewidth=0.8, linestyle=":")
+        axis.set_title(f"{name}  (MAE {(part['generated_length'] - part['target_length']).abs().mean():.1f})")
+    for axis in axes.flat[len(names) :]:
+        axis.axis("off")
+    axes[0, 0].set(xlim=(0, right), ylim=(0, limit * 1.1))
+    beyond = "; right of the dotted line: never trained on" if right > train_length else ""
+    figure.supxlabel(f"requested length (tokens{beyond})", fontsize="medium")
+    figure.supylabel("generated length (tokens)", fontsize="medium")
+    return figure
+
+
+def aggregate(items: pd.DataFrame, **identity: str) -> pd.DataFrame:
+    """Rows of the result table over all seeds of each method: value of the seed-averaged items with its cluster-bootstrap interval."""
+    rows = [
+        row
+        for method, part in items.groupby("method", sort=False)
+        for row in evaluation.summarise(part, {"study": "length", **identity, "method": method, "seed": "all"})
+    ]
+    return pd.DataFrame(rows)
+
+
+def by_bucket(table: pd.DataFrame, per_seed: pd.DataFrame, metric: str, label: str, train_length: int, scale: str = "linear") -> plt.Figure:
+    """One metric against the bucket of requested length: mean over seeds with its interval, every seed as a small dot."""
+    figure, axis = plt.subplots(figsize=(9, 4.3), layout="constrained")
+    names, centres = in_order(table["method"]), {evaluation.bucket_name(*b): sum(b) / 2 for b in evaluation.BUCKETS}
+    for position, name in enumerate(names):
+        colour, marker, line = STYLE[name]
+        offset = (position - (len(names) - 1) / 2) * 2.2
+        part = table[(table["method"] == name) & (table["metric"] == metric) & table["slice"].isin(centres)]
+        x = part["slice"].map(centres) + offset
+        errors = [part["value"] - part["ci_low"], part["ci_high"] - part["value"]]
+        axis.errorbar(
+            x, part["value"], yerr=errors, color=colour, marker=marker, linestyle=line, markersize=6, linewidth=1.3, capsize=2, label=name
+        )
+        seeds = per_seed[
+            (per_seed["method"] == name) & (per_seed["metric"] == metric) & per_seed["slice"].isin(centres) & (per_seed["setting"] == "")
+        ]
+        axis.scatter(seeds["slice"].map(centres) + offset, seeds["value"], s=7, color=colour, alpha=0.6, zorder=3)
+    _mark_training(axis, train_length)
+    axis.set_xticks(list(centres.values()), list(centres), fontsize="small")
+    axis.set(xlabel="requested length (tokens)", ylabel=label, yscale=scale)
+    axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def bucket_table(table: pd.DataFrame, metric: str, digits: int = 2, percent: bool = False) -> pd.DataFrame:
+    """Buckets by methods, value with interval; a bucket without targets stays, as a dash."""
+    buckets = [evaluation.bucket_name(*b) for b in evaluation.BUCKETS]
+    part = table[(table["metric"] == metric) & (table["setting"] == "")].set_index(["slice", "method"])
+    factor = 100 if percent else 1
+
+    def cell(bucket: str, method: str) -> str:
+        if (bucket, method) not in part.index:
+            return "–"
+        return with_interval(*(factor * part.loc[(bucket, method), ["value", "ci_low", "ci_high"]].astype(float)), digits)
+
+    cells = {method: [cell(b, method) for b in buckets] for method in in_order(table["method"])}
+    return pd.DataFrame(cells, index=pd.Index(buckets, name="requested length (tokens)"))
+
+
+def fault_table(items: pd.DataFrame, first_unseen: int = 64) -> pd.DataFrame:
+    """What each fault of the official code costs at inference: control over all unseen buckets, with and without it."""
+    buckets = [evaluation.bucket_name(*b) for b in evaluation.BUCKETS if b[0] >= first_unseen]
+    part = items[items["slice"].isin(buckets) & items["method"].isin(set(items.loc[items["part"] == "faults", "method"]))]
+    part = part[(part["part"] == "faults") | (part["setting"] == "")].assign(slice="unseen")
+    rows = {}
+    for (method, setting), group in part.groupby(["method", "setting"]):
+        values, drawn = evaluation.replicates(group)
+        cells = {}
+        for metric, digits in (("mae", 1), ("signed_error", 1), ("outlier_rate", 3), ("exact_rate", 3)):
+            cells[metric] = with_interval(values[metric], *map(float, interval(drawn[metric])), digits)
+        rows[method, setting.removeprefix("fault=") or "no fault"] = cells
+    return pd.DataFrame(rows).T.rename_axis(["signal", "fault"])
+
+
+def paper_control_table() -> pd.DataFrame:
+    """The paper's own in-distribution table (CNN/DM, BART-large)."""
+    columns = ["ROUGE-1", "ROUGE-2", "ROUGE-L", "BERTScore", "MAE (tokens)", "SD of |error|"]
+    return pd.DataFrame(PAPER_CNN_DM, index=columns).T.rename_axis("paper, CNN/DM")
+
+
+def paper_outlier_table() -> pd.DataFrame:
+    """The paper's own outlier shares (CNN/DM, BART-large, percent)."""
+    return pd.DataFrame(PAPER_OUTLIERS, index=["RPE (paper)", "PRE (paper)"]).T.rename_axis("requested length (tokens)")
+
+
+CONTROL_COLUMNS = {"exact_rate": 2, "outlier_rate": 2, "capped_rate": 2, "ppl_content": 1, "ppl_eos": 2}  # metric: digits
+TEXT_COLUMNS = {"rouge1": 3, "rouge2": 3, "rougeL": 3, "rougeLsum": 3, "bleu": 2, "repetition": 2, "sentence_end_rate": 2}
+
+
+def control_table(table: pd.DataFrame, slice_name: str) -> pd.DataFrame:
+    """How well free decoding keeps to the length in one slice, and the perplexity of the references: signals by metrics."""
+    part = table[(table["slice"] == slice_name) & table["setting"].isin(["", "decoding=beams-4"])]
+    return _metrics_table(part, {"mae": 2, **CONTROL_COLUMNS})
+
+
+def text_table(table: pd.DataFrame, slice_name: str) -> pd.DataFrame:
+    """What the text is worth in one slice: signals and decodings by metrics."""
+    return _metrics_table(table[(table["slice"] == slice_name) & ~table["setting"].str.startswith("length=")], TEXT_COLUMNS)
+
+
+def _metrics_table(part: pd.DataFrame, digits: dict[str, int]) -> pd.DataFrame:
+    rows = {}
+    for method in in_order(part["method"]):
+        for setting, group in part[part["method"] == method].groupby("setting", sort=False):
+            values = group.set_index("metric")
+            cells = {m: half_width(values.loc[m], n) if m in values.index else "–" for m, n in digits.items()}
+            if "mae" in cells:  # as the paper prints it
+                cells = {"MAE": cells.pop("mae"), "SD of |error|": f"{values.loc['mae_sd', 'value']:.2f}", **cells}
+            rows[method, setting.removeprefix("decoding=") or "free"] = cells
+    return pd.DataFrame(rows).T.rename_axis(["signal", "decoding"])
+
+
+def compare(
+    items: pd.DataFrame, slice_name: str, metric: str, pairs: list[tuple[tuple[str, str], tuple[str, str]]], ratio: bool = False
+) -> pd.DataFrame:
+    """Paired differences (or ratios) of one metric in one slice over seed-averaged items; `pairs` of (method, setting).
+
+    Columns: value, ci_low, ci_high, p (bootstrap), p_holm (corrected within this table).
+    """
+    part, rows = items[items["slice"] == slice_name], []
+    for left, right in pairs:
+        values, drawn = zip(*(evaluation.replicates(part[(part["method"] == m) & (part["setting"] == s)]) for m, s in (left, right)))
+        join = np.divide if ratio else np.subtract
+        low, high = interval(join(drawn[0][metric], drawn[1][metric]))
+        p = p_value(drawn[0][metric] - drawn[1][metric])
+        rows.append((_label(left), _label(right), join(values[0][metric], values[1][metric]), low, high, float(p)))
+    table = pd.DataFrame(rows, columns=["method", "against", "value", "ci_low", "ci_high", "p"])
+    return table.assign(p_holm=holm(table["p"].to_numpy())).set_index(["method", "against"])
+
+
+def _label(method: tuple[str, str]) -> str:
+    name, setting = method
+    return f"{name} ({setting.removeprefix('decoding=')})" if setting else name
