@@ -183,10 +183,12 @@ def _compute_and_store(unit: Unit, compute: Callable, profile: str) -> None:
 
 
 def provenance() -> dict:
-    """For information, not part of the key: commit, versions, processor family."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=paths.ROOT, capture_output=True, text=True, check=False
-    ).stdout.strip()
+    """For information, not part of the key: commit (`-dirty` where lib/ differs from it), versions, processor family."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=paths.ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+    commit = git("rev-parse", "--short=12", "HEAD") + ("-dirty" if git("status", "--porcelain", "lib") else "")
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else platform.machine()
     return {
         "commit": commit or None,
