@@ -1,5 +1,8 @@
 """Time of one thing against another: measured side by side in one process, in turns, so that a slow moment hits both."""
 
+import multiprocessing
+import resource
+import sys
 import time
 from collections.abc import Callable
 
@@ -34,3 +37,21 @@ def medians(seconds: pd.DataFrame, baseline: str, seed: int = 0) -> pd.DataFrame
         low, high = interval(np.median(values.to_numpy()[draws], axis=1))
         table |= {label: values.median(), f"{label}_low": low, f"{label}_high": high}
     return pd.DataFrame(table)
+
+
+def peak_mb(prepare: Callable[[int], Callable[[], object]], size: int) -> float:
+    """Extra memory at its peak, in MB (10^6 bytes), of the function that `prepare(size)` returns; in a fresh process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_peak_mb, (prepare, size))
+
+
+def _peak_mb(prepare: Callable[[int], Callable[[], object]], size: int) -> float:
+    function = prepare(size)
+    before = _peak()
+    function()
+    return _peak() - before
+
+
+def _peak() -> float:
+    """Largest resident size of this process so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3 / 1.024)

@@ -78,6 +78,16 @@ def setting_name(**options: object) -> str:
     return ";".join(f"{key}={re.sub(r'[;=]', '-', str(value))}" for key, value in options.items())
 
 
+def cluster_weights(clusters: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """How often each cluster is drawn in each bootstrap resample, and the cluster of each item. (N,) -> (resamples, C), (N,)
+
+    Items with the same clusters get the same resamples: differences between methods are then paired.
+    """
+    _, member = np.unique(np.asarray(clusters), return_inverse=True)
+    count = member.max() + 1
+    return np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples), member
+
+
 def cluster_bootstrap(
     numerators: np.ndarray, denominators: np.ndarray, clusters: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
 ) -> np.ndarray:
@@ -86,12 +96,11 @@ def cluster_bootstrap(
     numerators, denominators (N, M): items by quantities (methods, metrics); a mean has denominator 1. clusters (N,): any labels.
     -> (resamples, M). Items with NaN must be dealt with before: an undefined value is never dropped silently.
     """
-    _, member = np.unique(np.asarray(clusters), return_inverse=True)
-    count = member.max() + 1
+    weights, member = cluster_weights(clusters, resamples, seed)
     top, bottom = (
-        np.stack([np.bincount(member, column, count) for column in np.asarray(x, float).T], 1) for x in (numerators, denominators)
+        np.stack([np.bincount(member, column, weights.shape[1]) for column in np.asarray(x, float).T], 1)
+        for x in (numerators, denominators)
     )
-    weights = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)  # (R, C): how often each is drawn
     with np.errstate(invalid="ignore", divide="ignore"):
         return (weights @ top) / (weights @ bottom)
 

@@ -24,15 +24,21 @@ import yaml
 
 from lib import paths
 from lib.length import costs as length_costs
-from lib.length import experiment
+from lib.length import experiment as length
 from lib.progress import DESTINATION
+from lib.quality import costs as quality_costs
+from lib.quality import experiment as quality
 from lib.units import FORCE, Unit, default_jobs, pending
 
 # notebook: what it computes, from its parameters alone. Notebooks that only read or draw are not named here.
 PLANS: dict[str, Callable[[dict], list[Unit]]] = {
-    "21_length_control": partial(experiment.plan, ["in-distribution"]),
-    "22_unseen_lengths": partial(experiment.plan, ["unseen", "faults"]),
-    "31_costs": length_costs.plan,
+    "10_ambiguity": partial(quality.plan, ["scores"]),
+    "11_train_sigmoid_head": partial(quality.plan, ["training"]),
+    "12_quality_estimation": partial(quality.plan, ["scores"]),
+    "13_negative_sampling": partial(quality.plan, ["training", "ablation"]),
+    "21_length_control": partial(length.plan, ["in-distribution"]),
+    "22_unseen_lengths": partial(length.plan, ["unseen", "faults"]),
+    "31_costs": lambda parameters: length_costs.plan(parameters) + quality_costs.plan(parameters),
 }
 
 
@@ -124,7 +130,7 @@ def show_plan(notebook: Path, parameters: dict) -> None:
     todo = pending(units, parameters["profile"]) if units else []
     print(f"{notebook.name}: {len(units)} units, {len(todo)} to compute")
     if todo:
-        print(f"  {', '.join(u.name for u in todo)}")
+        print(f"  {', '.join(u.name for u in todo[:4])}{' ...' if len(todo) > 4 else ''}")
         known = [_recorded_seconds(unit.part, parameters["profile"]) for unit in todo]
         minutes = sum(seconds for seconds in known if seconds is not None) / default_jobs() / 60
         unknown = sorted({unit.part for unit, seconds in zip(todo, known) if seconds is None})

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
-from transformers import BartConfig, MarianConfig, T5Config
+from transformers import BartConfig, LlamaConfig, LlamaForCausalLM, MarianConfig, T5Config
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
 
 from lib import training
 from lib.length.models import LengthControlled
+from lib.length.tiny_bart import train_tokenizer
+from lib.quality.language_models import LanguageModel
 from lib.seq2seq import seq2seq_batch
 
 VOCABULARY, D_MODEL, POSITIONS = 50, 16, 64
@@ -100,3 +103,46 @@ def train_tiny(
         model, lengths, collate, updates=updates, learning_rate=1e-2, tokens_per_batch=80, seed=0, checkpoint=checkpoint, warmup=2
     )
     return {name: p.detach().clone() for name, p in model.named_parameters()}, losses
+
+
+# ---- a causal language model, for the Sigmoid Head -----------------------------------------------------------------------------------
+
+CAUSAL = {  # weights this large give a peaked, varied distribution
+    "vocab_size": 300, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "max_position_embeddings": 64, "initializer_range": 0.5, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2,
+}  # fmt: skip
+
+
+def causal_tokenizer():
+    """A byte-level tokenizer of up to 300 entries."""
+    texts = ["the cat is not on the mat", "return the value of my_name", "1 2 3 10 200 is a number"]
+    return train_tokenizer(texts * 3, CAUSAL["vocab_size"])
+
+
+def language_model(seed: int = 0, config=LlamaConfig, model=LlamaForCausalLM, **options) -> LanguageModel:
+    """A tiny random language model with a tied unembedding (300 tokens, width 16)."""
+    torch.manual_seed(seed)
+    return LanguageModel("tiny-llama", model(config(**{**CAUSAL, "tie_word_embeddings": True, **options})), causal_tokenizer())
+
+
+def docstring_corpus() -> pd.DataFrame:
+    """36 test texts of 14 different words each: a third with numbers, identifiers and a verb, a third with "is not", some with a shared
+    prefix. Six of them are training texts, two validation texts too; two test texts are too short and too long for the corruption task.
+    """
+    stems, rows = ["lorem", "ipsum", "dolor", "sit", "amet", "elit", "sed", "magna", "quis", "nisi", "aute", "velit"], []
+    for i in range(36):
+        words = [f"{stem}{'abcdefghijkl'[i // 3]}{'xyz'[i % 3]}" for stem in stems]
+        if i % 3 == 0:
+            words[4:8] = [f"my_name{i}", "is", f"({i + 100},", f"v{i}.50"]
+        elif i % 3 == 1:
+            words[4:6] = ["is", "not"]
+        words += [f"end{i}", "done."]
+        if i % 6 < 3:
+            words[:3] = ["returns", "the", "cache" if i % 2 else "number"]
+        rows.append({"source": f"Summary {i}.", "target": " ".join(words), "group": 1000 + i, "package": "p", "split": "test"})
+    rows += [{**row, "source": f"Train {row['source']}", "group": row["group"] + 500, "split": "train"} for row in rows[:6]]
+    rows[-1]["target"] += " seldom"
+    rows += [{**row, "group": row["group"] + 700, "split": "validation"} for row in rows[6:8]]
+    rows += [{"source": "short", "target": "too short", "group": 1, "package": "p", "split": "test"}]
+    rows += [{"source": "long", "target": " ".join(map(str, range(61))), "group": 2, "package": "p", "split": "test"}]
+    return pd.DataFrame(rows)

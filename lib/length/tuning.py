@@ -1,6 +1,6 @@
 """How the learning rate of the length experiment was chosen: validation perplexity at several rates, one seed, no test text.
 
-python -m lib.length.tuning     # about 10 minutes; stored in data/results/tuning, shown in notebook 21
+python -m lib.length.tuning     # about 15 minutes; stored in data/results/tuning, shown in notebook 21
 """
 
 import dataclasses
@@ -59,4 +59,4 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
 if __name__ == "__main__":
     prepare(Settings())  # corpus and base model, once, before units run side by side
     rows, _ = run(plan(), compute, PROFILE, default_jobs())
-    print(rows[rows["metric"] == "ppl_content"].pivot(index="method", columns="setting", values="value").round(2))
+    print(rows[rows["metric"] == "ppl_content"].pivot(index="method", columns="setting", values="value").round(2).to_string())

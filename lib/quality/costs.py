@@ -1,0 +1,155 @@
+"""What the Sigmoid Head's parts cost against the obvious alternative, side by side in one process; random tensors of SmolLM2's sizes."""
+
+from collections.abc import Callable
+
+import boostedprob
+import pandas as pd
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from lib.costs import interleaved, medians, peak_mb
+from lib.quality.distributions import CHUNK, NextToken
+from lib.quality.head import SigmoidHead, full_loss, sampled_loss
+from lib.quality.language_models import LanguageModel, Text
+from lib.quality.negatives import TokenFrequencies, sample
+from lib.quality.scores import METHOD, token_scores
+from lib.results import make_table, setting_name
+from lib.units import Unit
+
+RECIPE = 1
+VOCABULARY, WIDTH, K = 49_152, 576, 10
+# what is measured: (description, against what, the bound on the ratio set before measuring)
+BOUNDS = {
+    "negatives": ("negatives: dominant sets and 10 draws a position", "find_dominant and two torch.multinomial", 0.10),
+    "negatives-log-softmax": ("negatives, against the least work on logits", "one log_softmax of the logits", 4.0),
+    "negatives-memory": ("negatives: extra memory", "find_dominant and two torch.multinomial", 0.10),
+    "boostedprob": ("BoostedProb of given tokens", "boostedprob.calculate_boostedprob", 0.20),
+    "head-step": ("head training step, sampled loss", "full-vocabulary loss", 0.05),
+    "head-training": ("head training step", "the forward passes of its positions", 0.10),
+    "scores": ("language model and all scores of a text", "language model with log_softmax", 1.25),
+}
+
+
+def plan(parameters: dict) -> list[Unit]:
+    """One unit a measurement: `head_repeats` rounds; `positions` for the samplers, whose logits take 200 kB a position."""
+    values = {"repeats": parameters["head_repeats"], "positions": parameters["positions"]}
+    if values["repeats"] < 3 or values["positions"] < 64:
+        raise ValueError(f"head_repeats must be at least 3 and positions at least 64, not {values['repeats']} and {values['positions']}")
+    return [Unit("costs", "synthetic", "random-llama", "ours", name, 0, values, "none", RECIPE) for name in BOUNDS]
+
+
+def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Medians (seconds, or MB) and the ratio to the baseline, with intervals; items are the single measurements."""
+    torch.manual_seed(0)
+    repeats, positions = unit.parameters["repeats"], unit.parameters["positions"]
+    if unit.part == "negatives-memory":
+        values = pd.DataFrame({name: [peak_mb(function, positions)] for name, function in (("plain", _plain_fresh), ("ours", _ours_fresh))})
+    else:
+        values = interleaved(_candidates(unit.part, positions), repeats)
+    unit_of = {"seconds": "peak_mb" if unit.part == "negatives-memory" else "seconds", "ratio": "ratio"}
+    common = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "setting": setting_name(what=unit.part), "slice": "all"}
+    found = []
+    for name, line in medians(values, "plain").iterrows():
+        for metric, stored_as in unit_of.items():
+            numbers = {"value": line[metric], "ci_low": line[f"{metric}_low"], "ci_high": line[f"{metric}_high"], "n": len(values)}
+            found.append({**common, "method": name, "metric": stored_as, "seed": unit.seed, **numbers})
+    return make_table(found), values.rename_axis("id").reset_index().melt("id", var_name="candidate", value_name="measured")
+
+
+def _candidates(part: str, positions: int) -> dict[str, Callable[[], object]]:
+    """What is timed: `ours` against `plain`."""
+    if part.startswith("negatives"):
+        logits, gold, unigram = _logits(positions), torch.randint(VOCABULARY, (positions,)), _frequencies()
+        plain = (lambda: logits.log_softmax(-1)) if part.endswith("log-softmax") else (lambda: plain_negatives(logits, gold, unigram))
+        return {"plain": plain, "ours": lambda: our_negatives(logits, gold, unigram)}
+    if part == "boostedprob":
+        logits = _logits(positions)
+        gold = logits.argmax(1)
+        return {
+            "plain": lambda: boostedprob.calculate_boostedprob(logits.log_softmax(-1), gold),
+            "ours": lambda: [_boosted(logits[i : i + CHUNK].clone(), gold[i : i + CHUNK, None]) for i in range(0, positions, CHUNK)],
+        }
+    if part == "head-step":
+        hidden, gold, negatives = torch.randn(256, WIDTH), torch.randint(VOCABULARY, (256,)), torch.randint(VOCABULARY, (256, K))
+        unembedding = torch.randn(VOCABULARY, WIDTH) / WIDTH**0.5
+        heads = {"plain": SigmoidHead(unembedding), "ours": SigmoidHead(unembedding)}
+        return {
+            "plain": _step(heads["plain"], lambda head: full_loss(head, hidden, gold), sparse=False),
+            "ours": _step(heads["ours"], lambda head: sampled_loss(head, hidden, gold, negatives), sparse=True),
+        }
+    lm, texts = _language_model(), [Text(tuple(torch.randint(VOCABULARY, (72,)).tolist()), 8) for _ in range(16)]
+    size = sum(len(text.output) for text in texts)
+    if part == "head-training":
+        hidden, gold, negatives = torch.randn(size, WIDTH), torch.randint(VOCABULARY, (size,)), torch.randint(VOCABULARY, (size, K))
+        head = SigmoidHead(lm.unembedding, rank=32)
+        step = _step(head, lambda head: sampled_loss(head, hidden, gold, negatives), sparse=True)
+        return {"plain": lambda: list(lm.hidden_states(texts)), "ours": step}
+    head, unigram = SigmoidHead(lm.unembedding, rank=32), _frequencies()
+    return {
+        "plain": lambda: [lm.logits(states).log_softmax(-1).max() for _, states in lm.hidden_states(texts)],
+        "ours": lambda: token_scores(lm, texts, unigram, heads={"sigmoid": head}),
+    }
+
+
+def our_negatives(logits: torch.Tensor, gold: torch.Tensor, unigram: TokenFrequencies) -> None:
+    """Chunk by chunk; the logits are kept."""
+    generator = torch.Generator().manual_seed(0)
+    for i in range(0, len(logits), CHUNK):
+        sample(NextToken(logits[i : i + CHUNK].clone()), gold[i : i + CHUNK], unigram, K, generator, (METHOD,))
+
+
+def plain_negatives(logits: torch.Tensor, gold: torch.Tensor, unigram: TokenFrequencies) -> None:
+    """The straightforward way: dominant tokens by the package, then multinomial draws from two full matrices, 1,024 positions at once."""
+    for i in range(0, len(logits), 1024):
+        log_p = logits[i : i + 1024].log_softmax(-1)
+        dominant = boostedprob.find_dominant(log_p.clone())
+        excluded = torch.zeros_like(log_p, dtype=torch.bool).scatter_(1, gold[i : i + 1024, None], True)
+        excluded |= torch.zeros_like(excluded).scatter_(1, dominant.clamp(min=0), dominant >= 0)
+        for weights in ((log_p / 2).softmax(-1), unigram.probabilities.float().expand(len(log_p), -1)):
+            torch.multinomial(weights.masked_fill(excluded, 0.0), K // 2, replacement=True)
+
+
+def _ours_fresh(positions: int) -> Callable[[], None]:
+    logits, gold, unigram = _logits(positions), torch.randint(VOCABULARY, (positions,)), _frequencies()
+    return lambda: our_negatives(logits, gold, unigram)
+
+
+def _plain_fresh(positions: int) -> Callable[[], None]:
+    logits, gold, unigram = _logits(positions), torch.randint(VOCABULARY, (positions,)), _frequencies()
+    return lambda: plain_negatives(logits, gold, unigram)
+
+
+def _logits(positions: int) -> torch.Tensor:
+    """Noise with a few plausible tokens a position, about as a language model's. (positions, V)"""
+    logits = torch.randn(positions, VOCABULARY).mul_(2.5)  # in place: the peak of the preparation must not hide that of the work
+    return logits.scatter_add_(1, torch.randint(VOCABULARY, (positions, 30)), 12 * torch.rand(positions, 30))
+
+
+def _frequencies() -> TokenFrequencies:
+    return TokenFrequencies(1 / torch.arange(1, VOCABULARY + 1))
+
+
+def _boosted(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    next_token = NextToken(logits)
+    return torch.where(next_token.is_dominant(ids), next_token.dominant_mass()[:, None], next_token.probability(ids))
+
+
+def _step(head: SigmoidHead, loss: Callable[[SigmoidHead], torch.Tensor], sparse: bool) -> Callable[[], None]:
+    rows = head.sparse_parameters() if sparse else []
+    others = [p for p in head.parameters() if all(p is not row for row in rows)]
+    optimizers = [torch.optim.SparseAdam(rows, lr=1e-4)] * bool(rows) + [torch.optim.Adam(others, lr=1e-4)] * bool(others)
+
+    def step() -> None:
+        loss(head).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return step
+
+
+def _language_model() -> LanguageModel:
+    """SmolLM2-135M's shape with random weights."""
+    shape = {"hidden_size": WIDTH, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3}
+    config = LlamaConfig(vocab_size=VOCABULARY, tie_word_embeddings=True, **shape)
+    return LanguageModel("random-llama", LlamaForCausalLM(config), None)

@@ -1,0 +1,176 @@
+"""What the Sigmoid Head experiment works on: its settings, and from them the model, training positions and items, each made once.
+
+Hidden states are kept in the cache, named by the hash of the token ids and of the unembedding: never stale.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from lib import paths
+from lib.corpora import docstrings
+from lib.quality import scores
+from lib.quality.distributions import MODES
+from lib.quality.language_models import SMOLLM2, LanguageModel, Text
+from lib.quality.negatives import TokenFrequencies
+from lib.quality.tasks import corruption, languages, listing, self_generation
+from lib.quality.training import Positions, collect, gold_tokens, hidden_states
+from lib.results import write_atomically
+
+RECIPE = 1  # bump when a change in lib/quality moves the numbers
+TASKS = ("listing", "languages", "corruption", "self-generation")
+MAX_TOKENS = 96  # of a training text; longer ones are cut
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the numbers depend on, apart from heads, tasks and seeds."""
+
+    model: str = SMOLLM2
+    train_texts: int = 2000  # docstrings a head learns from
+    validation_texts: int = 300
+    negatives: int = 10  # K
+    rounds: int = 4  # sets of negatives drawn a position, used in turn
+    dominant: str = "last"  # the dominant set's rule
+    rank: int = 32
+    updates: int = 400
+    positions_per_batch: int = 1024
+    texts: int = 150  # size of each task, see lib.quality.tasks
+
+    def of_heads(self) -> dict:
+        """What a trained head depends on: all but the size of the tasks."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "texts"}
+
+    def __post_init__(self) -> None:
+        for name in ("train_texts", "validation_texts", "negatives", "rounds", "rank", "updates", "positions_per_batch", "texts"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.dominant not in MODES:
+            raise ValueError(f"unknown dominant set {self.dominant!r}: choose from {', '.join(MODES)}")
+        if self.model != SMOLLM2 and not Path(self.model).is_dir() and self.model.count("/") != 1:
+            raise ValueError(f"unknown model {self.model!r}: {SMOLLM2!r}, a folder, or a hub name such as 'allenai/OLMo-2-0425-1B-SFT'")
+
+
+@dataclass
+class Base:
+    """The frozen model with what is fitted on the training and validation texts."""
+
+    lm: LanguageModel
+    unigram: TokenFrequencies
+    baselines: scores.Baselines
+
+
+@lru_cache(maxsize=1)
+def language_model(name: str) -> LanguageModel:
+    """Loaded once a process."""
+    return LanguageModel.load(name)
+
+
+@lru_cache(maxsize=1)
+def prepare(settings: Settings) -> Base:
+    """The model, the unigram frequencies of the training labels, and the two fitted baselines."""
+    lm = language_model(settings.model)
+    held_out = positions(settings, "validation")
+    return Base(lm, unigram(settings), _baselines(lm, held_out))
+
+
+@lru_cache(maxsize=1)
+def _corpus() -> pd.DataFrame:
+    return docstrings.load().to_pandas()
+
+
+@lru_cache(maxsize=4)
+def training_texts(settings: Settings, split: str) -> tuple[Text, ...]:
+    """Summary line as prompt, description as output; the first MAX_TOKENS of it."""
+    lm, table = language_model(settings.model), _corpus()
+    count = settings.train_texts if split == "train" else settings.validation_texts
+    part = table[table["split"] == split]
+    part = part.sample(min(count, len(part)), random_state=0)
+    outputs = [" ".join(target.split()[:MAX_TOKENS]) for target in part["target"]]  # a word has at least one token
+    texts = lm.encode([corruption.prompt_of(source) for source in part["source"]], outputs)
+    return tuple(Text(text.ids[: text.start + MAX_TOKENS], text.start) for text in texts)
+
+
+@lru_cache(maxsize=1)
+def unigram(settings: Settings) -> TokenFrequencies:
+    """Frequencies of the training labels."""
+    lm = language_model(settings.model)
+    return TokenFrequencies.from_labels(gold_tokens(list(training_texts(settings, "train"))), len(lm.unembedding))
+
+
+@lru_cache(maxsize=2)
+def positions(settings: Settings, split: str) -> Positions:
+    """Hidden states and negatives of the training or validation texts, from the cache or computed now."""
+    lm, texts = language_model(settings.model), list(training_texts(settings, split))
+    rounds, seed = (settings.rounds, 0) if split == "train" else (1, 1)
+    options = {"count": settings.negatives, "rounds": rounds, "mode": settings.dominant, "seed": seed, "folder": _states()}
+    return collect(lm, texts, unigram(settings), **options)
+
+
+def _states() -> Path:
+    """Where hidden states and negatives are kept."""
+    return paths.CACHE / "states"
+
+
+def _baselines(lm: LanguageModel, held_out: Positions, limit: int = 4096) -> scores.Baselines:
+    """Fitted on validation positions and their negatives of the paper's sampler."""
+    hidden, gold = held_out.hidden_states[:limit].to(lm.device), held_out.gold[:limit].to(lm.device)
+    negatives = held_out.negatives[scores.METHOD][:limit].long().to(lm.device)
+    logits, log_p = [], []
+    for start in range(0, len(gold), 128):
+        part = slice(start, start + 128)
+        all_logits = lm.logits(hidden[part])
+        ids = torch.cat([gold[part, None], negatives[part].clamp(min=0)], 1)
+        logits.append(all_logits.gather(1, ids))
+        log_p.append(logits[-1] - all_logits.logsumexp(1, keepdim=True))
+    labels = torch.zeros_like(torch.cat(logits))
+    labels[:, 0] = 1
+    present = torch.cat([torch.ones_like(negatives[:, :1], dtype=torch.bool), negatives >= 0], 1)
+    return scores.Baselines.fit(torch.cat(logits)[present].cpu(), torch.cat(log_p)[present].cpu(), labels[present].cpu())
+
+
+def task_states(settings: Settings, task: str) -> tuple[pd.DataFrame, list[Text], Tensor]:
+    """Items of a task, their token ids and hidden states (from the cache, or computed now)."""
+    lm = language_model(settings.model)
+    items = task_items(settings, task)
+    texts = lm.encode(items["prompt"].tolist(), items["output"].tolist())
+    return items, texts, hidden_states(lm, texts, _states())
+
+
+@lru_cache(maxsize=len(TASKS))
+def task_items(settings: Settings, task: str) -> pd.DataFrame:
+    """Items of a task."""
+    lm = language_model(settings.model)
+    if task == "listing":
+        return listing.items(lambda text: len(lm.tokenizer(text, add_special_tokens=False)["input_ids"]) == 1, max(1, settings.texts // 15))
+    if task == "languages":
+        return languages.items(each=max(1, settings.texts // 2))
+    if task == "corruption":
+        return corruption.items(_corpus(), settings.texts)
+    file = paths.CACHE / "items" / f"{task}-{lm.fingerprint()}-{docstrings.fingerprint()}-{settings.texts}-r{RECIPE}.parquet"
+    if not file.exists():
+        made = self_generation.items(lm, _corpus(), settings.texts)
+        write_atomically(file, lambda partial: made.to_parquet(partial, index=False))
+    return pd.read_parquet(file)
+
+
+def wrong_tokens(settings: Settings, items: pd.DataFrame, texts: list[Text]) -> np.ndarray:
+    """Which output tokens belong to a wrong word; all items in a row. (N,) bool"""
+    tokenizer = language_model(settings.model).tokenizer
+    wrong = []
+    for item, text in zip(items.itertuples(), texts):
+        spans, place = [], 0
+        for number, word in enumerate(item.output.split(" ")):
+            if number in set(item.wrong_words):
+                spans.append((place, place + len(word)))
+            place += len(word) + 1
+        offsets = tokenizer(item.output, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        assert len(offsets) == len(text.output)
+        wrong += [any(low < end and high > start for low, high in spans) for start, end in offsets]
+    return np.array(wrong)

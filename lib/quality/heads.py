@@ -1,0 +1,140 @@
+"""The heads of the study: how each is trained, with the same care for all, and where it is kept."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from lib import paths
+from lib.corpora import docstrings
+from lib.quality import scores
+from lib.quality.data import RECIPE, Settings, language_model, positions, training_texts
+from lib.quality.head import SigmoidHead, full_loss, sampled_loss, softmax_loss
+from lib.quality.negatives import SAMPLERS, TokenFrequencies
+from lib.quality.training import fit, fitted_start, gold_tokens, held_out_loss
+from lib.results import write_atomically, write_json
+
+LEARNING_RATES = (3e-4, 1e-3, 3e-3)  # each head's is chosen among them by its own held-out loss, seed 0
+FULL_VOCABULARY_SHARE = 16  # a full-vocabulary loss sees 1 in so many positions: about the cost of a sampled one
+RELEASED = "sigmoid-lowrank"  # the kind of head that is committed
+WATCH_EVERY = 20  # updates between two points of a learning curve
+_HELD_OUT = 4096  # validation positions that judge a head in training
+
+
+@dataclass(frozen=True)
+class Head:
+    """One way to train a head."""
+
+    low_rank: bool = True  # of Settings.rank, or the paper's full head
+    sampler: str = scores.METHOD
+    fitted: bool = True  # start from two fitted scalars, or from the raw copy of the unembedding
+    loss: str = "sampled"
+
+
+HEADS: dict[str, Head] = {
+    "sigmoid-lowrank": Head(),
+    "sigmoid-full": Head(low_rank=False),
+    **{name: Head(sampler=name) for name in SAMPLERS if name != scores.METHOD},
+    "sigmoid-lowrank-raw": Head(fitted=False),
+    "sigmoid-full-raw": Head(low_rank=False, fitted=False),
+    "full-bce": Head(loss="full"),
+    "softmax-ce": Head(loss="softmax"),
+}
+LOSSES = {"sampled": sampled_loss, "full": full_loss, "softmax": softmax_loss}
+
+
+def trained_head(settings: Settings, name: str, seed: int) -> SigmoidHead:
+    """A head as it is kept (half precision), trained first where the cache lacks it."""
+    file = head_file(settings, name, seed)
+    if not file.exists():
+        train_head(settings, name, seed)
+    return SigmoidHead.load(file, language_model(settings.model).unembedding)
+
+
+def train_head(settings: Settings, name: str, seed: int) -> list[dict]:
+    """Train a head at its chosen learning rate and keep it. Returns its learning curve: `update`, `bce_own` (held-out loss with its own
+    sampler's negatives; for a full-vocabulary loss, that loss) and `bce_common` (negatives of the paper's sampler, the same for all).
+    """
+    curve: list[dict] = []
+    head = _train(settings, name, learning_rate(settings, name), seed, curve)
+    write_atomically(head_file(settings, name, seed), lambda partial: head.save(partial, settings.model))
+    return curve
+
+
+def learning_rate(settings: Settings, name: str) -> float:
+    """The best of LEARNING_RATES for this head, by its own held-out loss with seed 0; searched once, then read."""
+    file = head_file(settings, name, 0).with_suffix(".rates.json")
+    if not file.exists():
+        losses = {str(rate): _own_loss(settings, name, _train(settings, name, rate, 0)) for rate in LEARNING_RATES}
+        write_json(losses, file)
+    losses = json.loads(file.read_text())
+    return float(min(losses, key=losses.get))
+
+
+def head_file(settings: Settings, name: str, seed: int) -> Path:
+    """Where a trained head is kept; its name says everything it depends on."""
+    described = json.dumps([settings.of_heads(), docstrings.fingerprint(), RECIPE], sort_keys=True)
+    key = hashlib.sha256(described.encode()).hexdigest()[:16]
+    return paths.CACHE / "models" / f"head-{name}-{seed}-{key}.safetensors"
+
+
+def _train(settings: Settings, name: str, rate: float, seed: int, curve: list[dict] | None = None) -> SigmoidHead:
+    lm, recipe, training = language_model(settings.model), HEADS[name], positions(settings, "train")
+    torch.manual_seed(seed)
+    start = fitted_start(lm, training, recipe.sampler, settings.negatives) if recipe.fitted else (1.0, 0.0)
+    head = SigmoidHead(lm.unembedding, lm.bias, settings.rank if recipe.low_rank else None, *start)
+
+    def watch(update: int) -> None:
+        if curve is not None and (update % WATCH_EVERY == 0 or update == settings.updates):
+            curve.append({"update": update, "bce_own": _own_loss(settings, name, head), "bce_common": _common_loss(settings, head)})
+
+    fit(
+        head,
+        training,
+        recipe.sampler,
+        updates=settings.updates,
+        learning_rate=rate,
+        positions_per_batch=max(1, settings.positions_per_batch // (1 if recipe.loss == "sampled" else FULL_VOCABULARY_SHARE)),
+        count=settings.negatives,
+        seed=seed,
+        loss=LOSSES[recipe.loss],
+        watch=watch,
+    )
+    return head.eval()
+
+
+def _common_loss(settings: Settings, head: SigmoidHead) -> float:
+    return held_out_loss(head, positions(settings, "validation"), scores.METHOD, settings.negatives, limit=_HELD_OUT)
+
+
+def _own_loss(settings: Settings, name: str, head: SigmoidHead) -> float:
+    recipe, held_out = HEADS[name], positions(settings, "validation")
+    limit = _HELD_OUT if recipe.loss == "sampled" else _HELD_OUT // FULL_VOCABULARY_SHARE
+    return held_out_loss(head, held_out, recipe.sampler, settings.negatives, limit=limit, loss=LOSSES[recipe.loss])
+
+
+def export(seeds: tuple[int, ...] = (0, 1, 2)) -> None:
+    """Copy the small heads of the `cpu` profile, and the unigram counts of their training labels, to data/heads (committed)."""
+    settings = Settings()
+    paths.HEADS.mkdir(parents=True, exist_ok=True)
+    for seed in seeds:
+        trained_head(settings, RELEASED, seed).save(released_head(settings.model, seed), settings.model)
+    counts = torch.bincount(gold_tokens(list(training_texts(settings, "train"))), minlength=len(language_model(settings.model).unembedding))
+    save_file({"counts": counts.int()}, paths.HEADS / f"{settings.model}.unigram.safetensors")
+
+
+def released_head(model: str, seed: int) -> Path:
+    """File of a committed head."""
+    return paths.HEADS / f"{model}.{RELEASED}.{seed}.safetensors"
+
+
+def released_frequencies(model: str) -> TokenFrequencies:
+    """Unigram frequencies of the labels that the committed heads were trained on."""
+    return TokenFrequencies(load_file(paths.HEADS / f"{model}.unigram.safetensors")["counts"])
+
+
+if __name__ == "__main__":
+    export()

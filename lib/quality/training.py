@@ -1,0 +1,171 @@
+"""From texts to a trained Sigmoid Head: hidden states and negatives are computed once, then every head learns from them in seconds."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from lib.progress import progress
+from lib.quality.distributions import CHUNK, NextToken
+from lib.quality.head import SigmoidHead, fit_start, sampled_loss
+from lib.quality.language_models import LanguageModel, Text, texts_hash
+from lib.quality.negatives import SAMPLERS, TokenFrequencies, sample
+from lib.results import write_atomically
+from lib.training import learning_rate_at
+
+Loss = Callable[[SigmoidHead, Tensor, Tensor, Tensor], Tensor]  # head, hidden_states (n, d), gold (n,), negatives (n, K) -> scalar
+
+
+@dataclass
+class Positions:
+    """The response positions of some texts, in the order of the texts.
+
+    hidden_states (N, d) float32; gold (N,); negatives: {sampler: (N, rounds * K) int32}, -1 where there is none.
+    """
+
+    hidden_states: Tensor
+    gold: Tensor
+    negatives: dict[str, Tensor]
+
+
+def hidden_states(lm: LanguageModel, texts: list[Text], folder: Path | None = None) -> Tensor:
+    """Hidden states of all response positions, in the order of the texts. (N, d) on the CPU
+
+    With a `folder` they are kept there, in a file named by the hash of texts and model, and read where it exists.
+    """
+    if not texts:
+        raise ValueError("no texts: there is no position to compute hidden states of")
+    file = None if folder is None else folder / f"hidden-{texts_hash(texts)}-{lm.fingerprint()}.safetensors"
+    if file is not None and file.exists():
+        return load_file(file)["hidden_states"]
+    ends = np.cumsum([len(text.output) for text in texts])
+    states = torch.empty(int(ends[-1]), lm.unembedding.shape[1])
+    for number, part in lm.hidden_states(texts):
+        states[int(ends[number]) - len(part) : int(ends[number])] = part.cpu()
+    if file is not None:
+        write_atomically(file, lambda partial: save_file({"hidden_states": states}, partial))
+    return states
+
+
+def gold_tokens(texts: list[Text]) -> Tensor:
+    """Output tokens of all texts in a row. (N,)"""
+    return torch.tensor([token for text in texts for token in text.output])
+
+
+def collect(
+    lm: LanguageModel,
+    texts: list[Text],
+    unigram: TokenFrequencies,
+    *,
+    count: int = 10,
+    rounds: int = 1,
+    mode: str = "last",
+    seed: int = 0,
+    samplers: tuple[str, ...] = SAMPLERS,
+    folder: Path | None = None,
+) -> Positions:
+    """Hidden states of the texts' response positions and `rounds` sets of `count` negatives a position from every sampler.
+
+    With a `folder` both are kept there and read where they exist, in files named by the hash of everything they depend on.
+    Memory: 4 d bytes a position and 4 * rounds * count a sampler; nothing of the size of the vocabulary but one chunk.
+    """
+    states, gold = hidden_states(lm, texts, folder), gold_tokens(texts)
+    described = f"{texts_hash(texts)} {lm.fingerprint()} {unigram.fingerprint()} {count} {rounds} {mode} {seed} {sorted(samplers)}"
+    file = None if folder is None else folder / f"negatives-{hashlib.sha256(described.encode()).hexdigest()[:16]}.safetensors"
+    if file is not None and file.exists():
+        return Positions(states, gold, load_file(file))
+    generator = torch.Generator(lm.device).manual_seed(seed)
+    negatives = {name: torch.empty(len(gold), rounds * count, dtype=torch.int32) for name in samplers}
+    for start in progress(range(0, len(gold), CHUNK), "negatives"):
+        part = slice(start, start + CHUNK)
+        next_token = NextToken(lm.logits(states[part].to(lm.device)), mode)
+        drawn = sample(next_token, gold[part].to(lm.device), unigram, count, generator, samplers, rounds)
+        for name, ids in drawn.items():
+            negatives[name][part] = ids.cpu()
+    if file is not None:
+        write_atomically(file, lambda partial: save_file(negatives, partial))
+    return Positions(states, gold, negatives)
+
+
+def fitted_start(lm: LanguageModel, positions: Positions, sampler: str, count: int = 10, limit: int = 4096) -> tuple[float, float]:
+    """scale and shift for a head: two scalars on the model's own logits, fitted on the first `limit` positions and their first round."""
+    hidden = positions.hidden_states[:limit].to(lm.device)
+    negatives = positions.negatives[sampler][:limit, :count].long().to(lm.device)
+    ids = torch.cat([positions.gold[:limit, None].to(lm.device), negatives.clamp(min=0)], 1)
+    rows = lm.unembedding[ids].float()  # (n, 1 + K, d)
+    logits = (rows @ hidden[:, :, None]).squeeze(-1) + (0.0 if lm.bias is None else lm.bias[ids].float())
+    labels = torch.zeros_like(logits)
+    labels[:, 0] = 1
+    present = torch.cat([torch.ones_like(negatives[:, :1], dtype=torch.bool), negatives >= 0], 1)
+    return fit_start(logits[present].cpu(), labels[present].cpu())
+
+
+def fit(
+    head: SigmoidHead,
+    positions: Positions,
+    sampler: str,
+    *,
+    updates: int,
+    learning_rate: float,
+    positions_per_batch: int,
+    count: int = 10,
+    seed: int = 0,
+    loss: Loss = sampled_loss,
+    watch: Callable[[int], None] | None = None,
+) -> list[float]:
+    """Train a head in place for a fixed number of updates; return the loss of each.
+
+    Every pass over the positions is shuffled by the seed and uses its own round of negatives, round after round. `loss` other than
+    `sampled_loss` ignores the negatives. `watch(update)` is called before each update and once after the last.
+    """
+    size = len(positions.gold)
+    if size == 0:
+        raise ValueError("nothing to train on: the texts have no response position")
+    rng, device = np.random.default_rng(seed), head.bias.device
+    negatives = positions.negatives[sampler]
+    rounds = negatives.shape[1] // count
+    if rounds == 0:
+        raise ValueError(f"{count} negatives a position are asked for, but only {negatives.shape[1]} were drawn")
+    sparse = head.sparse_parameters() if loss is sampled_loss else []  # a loss over the whole vocabulary touches every row
+    dense = [p for p in head.parameters() if all(p is not other for other in sparse)]
+    optimizers = [torch.optim.SparseAdam(sparse, lr=learning_rate)] if sparse else []
+    optimizers += [torch.optim.Adam(dense, lr=learning_rate)] if dense else []
+    order, done, losses = torch.from_numpy(rng.permutation(size)), 0, []
+    turn = int(rng.integers(rounds))  # seeds start from different negatives
+    for update in progress(range(updates), "head"):
+        if watch is not None:
+            watch(update)
+        if done + positions_per_batch > size and done > 0:
+            order, done, turn = torch.from_numpy(rng.permutation(size)), 0, (turn + 1) % rounds
+        index = order[done : done + positions_per_batch]
+        done += len(index)
+        chosen = negatives[index, turn * count : (turn + 1) * count].long()
+        value = loss(head, *(tensor.to(device) for tensor in (positions.hidden_states[index], positions.gold[index], chosen)))
+        value.backward()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate_at(update, updates, learning_rate, warmup=updates // 20)
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(value.item())
+    if watch is not None:
+        watch(updates)
+    return losses
+
+
+@torch.no_grad()
+def held_out_loss(
+    head: SigmoidHead, positions: Positions, sampler: str, count: int = 10, *, limit: int, loss: Loss = sampled_loss, batch: int = 1024
+) -> float:
+    """Loss on the first `limit` of positions that the head never saw, with the first round of a sampler's negatives. Nats a position."""
+    total, device, limit = 0.0, head.bias.device, min(limit, len(positions.gold))
+    for start in range(0, limit, batch):
+        part = slice(start, min(start + batch, limit))
+        tensors = (positions.hidden_states[part], positions.gold[part], positions.negatives[sampler][part, :count].long())
+        total += loss(head, *(tensor.to(device) for tensor in tensors)).item() * len(tensors[1])
+    return total / limit
