@@ -17,7 +17,7 @@ from lib.quality.negatives import SAMPLERS, TokenFrequencies
 from lib.quality.training import fit, fitted_start, gold_tokens, held_out_loss
 from lib.results import write_atomically, write_json
 
-LEARNING_RATES = (3e-4, 1e-3, 3e-3)  # each head's is chosen among them by its own held-out loss, seed 0
+LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2)  # each head's is chosen among them by its own held-out loss, seed 0
 FULL_VOCABULARY_SHARE = 16  # a full-vocabulary loss sees 1 in so many positions: about the cost of a sampled one
 RELEASED = "sigmoid-lowrank"  # the kind of head that is committed
 WATCH_EVERY = 20  # updates between two points of a learning curve
