@@ -97,8 +97,12 @@ def lookup(table: pd.DataFrame, default_slice: str = "unseen"):
 
 
 def significant(comparison: pd.DataFrame, level: float = 0.05) -> tuple[str, str]:
-    """Names of the methods whose difference is above, and below, zero after Holm's correction; "none" where there is none."""
-    clear = comparison[comparison["p_holm"] < level]
+    """Names of the methods whose difference is clearly above, and clearly below, zero; "none" where there is none.
+
+    Clear: significant over test texts after Holm's correction, and of the same sign in every seed.
+    """
+    agree = comparison["seeds"].map(lambda seeds: len({value > 0 for value in seeds}) == 1)
+    clear = comparison[(comparison["p_holm"] < level) & agree]
     chosen = (clear[clear["value"] > 0], clear[clear["value"] < 0])
     return tuple(", ".join(f"`{name}`" for name in part.index.get_level_values("method")) or "none" for part in chosen)
 

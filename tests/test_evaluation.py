@@ -85,7 +85,7 @@ def test_repetition(tokens, expected):
 
 @pytest.mark.parametrize("told", [None, [9, 3, 7, 30]], ids=["not told", "told a length"])
 def test_likelihood_is_the_models_loss(told):
-    """Content + EOS nats = the model's mean loss times its tokens, item by item, in the order given, whatever the batches."""
+    """EOS nats are the model's; content nats those of the other tokens given that the text goes on; whatever the batches."""
     model, (sources, targets) = controlled(), pairs_of([8, 3, 6, 5])
     lengths = None if told is None else np.array(told)
     nll = evaluation.negative_log_likelihood(model, sources, targets, lengths, batch_size=3)
@@ -95,9 +95,11 @@ def test_likelihood_is_the_models_loss(told):
         options = {} if told is None else {"target_length": torch.tensor([told[i]])}
         with torch.no_grad():
             out = model(**batch, **options)
-        eos = -out.logits[0, -1].log_softmax(-1)[model.config.eos_token_id].item()
-        assert nll["nll_eos"][i] == pytest.approx(eos, abs=1e-4)
-        assert nll["nll_content"][i] + nll["nll_eos"][i] == pytest.approx(out.loss.item() * len(target), abs=1e-4)
+        log_p = out.logits[0].log_softmax(-1)
+        assert nll["nll_eos"][i] == pytest.approx(-log_p[-1, model.config.eos_token_id].item(), abs=1e-4)
+        others = out.logits[0].index_fill(1, torch.tensor([model.config.eos_token_id]), -torch.inf).log_softmax(-1)  # EOS ruled out
+        content = -sum(others[step, token].item() for step, token in enumerate(target[:-1]))
+        assert nll["nll_content"][i] == pytest.approx(content, abs=1e-4)
 
 
 # ---- generation ----------------------------------------------------------------------------------------------------------------------
@@ -167,7 +169,7 @@ def items(errors: list[int], name: str = "[64,96)", **columns) -> pd.DataFrame:
 
 
 def summary(table: pd.DataFrame, **identity) -> pd.DataFrame:
-    return make_table(summarise(table, IDENTITY | identity))
+    return make_table(summarise(table, IDENTITY | identity, first_unseen=64))
 
 
 def values(table: pd.DataFrame, name: str = "[64,96)", setting: str = "", **identity) -> dict[str, float]:
@@ -207,7 +209,7 @@ def test_slices():
 
 
 def test_nothing_to_summarise():
-    assert summarise(items([]), IDENTITY) == []
+    assert summarise(items([]), IDENTITY, 64) == []
 
 
 def test_what_was_not_measured_has_no_row():

@@ -17,11 +17,11 @@ from lib.units import Unit
 RECIPE = 1
 # what is measured: (with the signal, against what, the bound set before measuring)
 BOUNDS = {
-    "signal": ("ξ, batch 64 × 512 steps, d = 1024", "sin and cos of half the tensor each", 2.50),
-    "training-step-d128": ("training step, tiny BART (d = 128)", "stock model", 1.10),
-    "training-step-d512": ("training step, d = 512", "stock model", 1.03),
-    "generate": ("generate 64 tokens, tiny BART", "stock model", 1.10),
-    "decoding-step": ("decoder input at step 500", "at step 5", 1.10),
+    "signal": ("ξ, batch 64, 512 steps, d = 1024", "sin and cos of half the tensor each", 2.50),
+    "training-step-d128": ("training step, tiny BART (d = 128), batch 32 × 40 tokens", "stock model", 1.10),
+    "training-step-d512": ("training step, d = 512, batch 32 × 40 tokens", "stock model", 1.03),
+    "generate": ("generate 64 tokens, tiny BART, batch 32", "stock model", 1.10),
+    "decoding-step": ("decoder input at step 500, 50 calls, batch 256", "at step 5", 1.10),
 }
 
 

@@ -16,7 +16,7 @@ from transformers import LogitsProcessorList
 
 from lib.length.models import ALLOWANCE, ForcedLength
 from lib.progress import progress
-from lib.results import cluster_bootstrap, interval
+from lib.results import RESAMPLES, cluster_bootstrap, interval
 from lib.seq2seq import seq2seq_batch, source_batch
 
 OUTLIER = 20  # tokens; the paper's bound
@@ -84,9 +84,11 @@ def generate(
 def negative_log_likelihood(
     model, sources: list[list[int]], targets: list[list[int]], target_lengths: np.ndarray | None, batch_size: int = 128
 ) -> pd.DataFrame:
-    """Teacher-forced nats of each target: `nll_content` (sum over all but EOS), `nll_eos`, `content_tokens`.
+    """Teacher-forced nats of each target: `nll_content` (sum over all tokens but EOS), `nll_eos`, `content_tokens`.
 
-    The split matters: a model that knows l gets EOS for nothing, so only `nll_content` compares controlled with uncontrolled.
+    The split matters: a model that knows l gets EOS for nothing, and at every token before it loses nothing on "or the text ends here".
+    So content counts as -log p(token | the text goes on), that is -log p(token) + log(1 - p(EOS)): this compares controlled with
+    uncontrolled.
     """
     rows = [None] * len(sources)
     order = np.argsort([len(t) for t in targets], kind="stable")
@@ -97,11 +99,15 @@ def negative_log_likelihood(
         if target_lengths is not None:
             batch["target_length"] = torch.as_tensor(target_lengths[part], device=model.device)
         logits = model(**batch).logits
-        loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=-100, reduction="none")  # (B, T)
+        log_p = logits.float().log_softmax(-1)  # (B, T, V)
+        loss = -log_p.gather(2, labels.clamp(min=0)[:, :, None])[:, :, 0]
+        goes_on = torch.log1p(-log_p[:, :, model.config.eos_token_id].exp())
         last = (labels != -100).sum(1) - 1
+        before = torch.arange(labels.shape[1], device=labels.device) < last[:, None]
+        content = ((loss + goes_on) * before).sum(1)
         eos = loss.gather(1, last[:, None])[:, 0]
-        for row, total, end, count in zip(part, loss.sum(1).tolist(), eos.tolist(), last.tolist()):
-            rows[row] = (total - end, end, count)
+        for row, total, end, count in zip(part, content.tolist(), eos.tolist(), last.tolist()):
+            rows[row] = (total, end, count)
     return pd.DataFrame(rows, columns=["nll_content", "nll_eos", "content_tokens"])
 
 
@@ -167,7 +173,7 @@ def _per_item(items: pd.DataFrame) -> pd.DataFrame:
     return statistics[[name for name in statistics if name in wanted]].astype(float).groupby("id").mean()
 
 
-def replicates(items: pd.DataFrame) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def replicates(items: pd.DataFrame, resamples: int = RESAMPLES) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Every metric of one slice, setting and method (any number of seeds): its value, and its bootstrap replicates (R,).
 
     Clusters are near-duplicate groups. Slices with the same items get the same resamples, so that differences of replicates are paired.
@@ -179,7 +185,7 @@ def replicates(items: pd.DataFrame) -> tuple[dict[str, float], dict[str, np.ndar
     tops, bottoms = (tops + BLEU_STATISTICS, bottoms + [_ONE] * 10) if has_bleu else (tops, bottoms)
     top, bottom = statistics[tops].to_numpy(float), statistics[bottoms].to_numpy(float)
     drawn = np.vstack(
-        [top.sum(0) / bottom.sum(0), cluster_bootstrap(top, bottom, statistics["group"].to_numpy())]
+        [top.sum(0) / bottom.sum(0), cluster_bootstrap(top, bottom, statistics["group"].to_numpy(), resamples)]
     )  # (1 + R, M): the value first
     values = {m: (METRICS[m][2] or np.asarray)(drawn[:, i]) for i, m in enumerate(names)}
     if has_bleu:
@@ -187,15 +193,15 @@ def replicates(items: pd.DataFrame) -> tuple[dict[str, float], dict[str, np.ndar
     return {m: float(v[0]) for m, v in values.items()}, {m: v[1:] for m, v in values.items()}
 
 
-def summarise(items: pd.DataFrame, identity: dict) -> list[dict]:
+def summarise(items: pd.DataFrame, identity: dict, first_unseen: int) -> list[dict]:
     """Result rows of one method and one seed (`seed` in identity) or of all its seeds together (`seed` = "all").
 
     `identity`: study, dataset, model, method, seed. One row for each slice, setting and metric, plus `mae_sd`, the standard deviation of
-    |error| (the paper's ± SD), and the slice `unseen`: all buckets from 64 tokens on.
+    |error| (the paper's ± SD), and the slice `unseen`: all buckets from `first_unseen` tokens on.
     """
     rows = []
     buckets = items["slice"].str.extract(r"^\[(\d+),")[0].astype(float)
-    pooled = items[buckets >= BUCKETS[2][0]].assign(slice="unseen")
+    pooled = items[buckets >= first_unseen].assign(slice="unseen")
     for (name, setting), group in pd.concat([items, pooled]).groupby(["slice", "setting"], sort=False):
         common = {**identity, "slice": name, "setting": setting, "n": len(group)}
         values, drawn = replicates(group)

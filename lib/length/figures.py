@@ -30,13 +30,13 @@ def signal_heat_maps(names: list[str], d_model: int = 32, lengths: tuple[int, in
         for column, name in enumerate(names):
             axis = axes[row, column]
             image = axis.imshow(
-                signal_vectors(name, d_model, length), aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest"
+                signal_vectors(name, d_model, length), aspect="auto", cmap="viridis", vmin=-1, vmax=1, interpolation="nearest"
             )
             axis.set(title=name if row == 0 else None, xlabel="component j" if row == len(lengths) - 1 else None)
             axis.set_ylabel(f"l = {length}\nstep t (tokens)" if column == 0 else None)
             axis.grid(False)
             axis.set_yticks([0, length // 2 - 1, length - 1], [1, length // 2, length] if column == 0 else [])
-    figure.colorbar(image, ax=axes, label="value", shrink=0.7)
+    figure.colorbar(image, ax=axes, label="value", shrink=0.7, extend="both")
     return figure
 
 
@@ -86,7 +86,8 @@ def control_items(items: pd.DataFrame) -> pd.DataFrame:
 
 
 def length_scatter(items: pd.DataFrame, train_length: int, limit: int = evaluation.BUCKETS[-1][1]) -> plt.Figure:
-    """Requested against generated length, one panel a signal, all seeds; the diagonal is exact control. Both axes end at about `limit`."""
+    """Requested against generated length, one panel a signal, all seeds; the diagonal is exact control. Both axes end at about `limit`;
+    longer outputs are drawn at the upper edge."""
     names = in_order(items["method"])
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
@@ -96,7 +97,8 @@ def length_scatter(items: pd.DataFrame, train_length: int, limit: int = evaluati
     right = min(limit, int(items["target_length"].max()) + 1)
     for axis, name in zip(axes.flat, names):
         part = items[items["method"] == name]
-        axis.scatter(part["target_length"], part["generated_length"], s=5, alpha=0.25, color=STYLE[name][0], linewidths=0, rasterized=True)
+        shown = part["generated_length"].clip(upper=1.09 * limit)  # longer outputs lie on the upper edge
+        axis.scatter(part["target_length"], shown, s=5, alpha=0.25, color=STYLE[name][0], linewidths=0, rasterized=True)
         axis.plot([0, limit], [0, limit], color="black", linewidth=1)
         axis.axvline(train_length, color="black", linewidth=0.8, linestyle=":")
         axis.set_title(f"{name}  (MAE {(part['generated_length'] - part['target_length']).abs().mean():.1f})")
@@ -105,41 +107,56 @@ def length_scatter(items: pd.DataFrame, train_length: int, limit: int = evaluati
     axes[0, 0].set(xlim=(0, right), ylim=(0, limit * 1.1))
     beyond = "; right of the dotted line: never trained on" if right > train_length else ""
     figure.supxlabel(f"requested length (tokens{beyond})", fontsize="medium")
-    figure.supylabel("generated length (tokens)", fontsize="medium")
+    figure.supylabel("generated length (tokens; longer ones at the upper edge)", fontsize="medium")
     return figure
 
 
-def aggregate(items: pd.DataFrame, **identity: str) -> pd.DataFrame:
+def aggregate(items: pd.DataFrame, first_unseen: int, **identity: str) -> pd.DataFrame:
     """Rows of the result table over all seeds of each method: value of the seed-averaged items with its cluster-bootstrap interval."""
     rows = [
         row
         for method, part in items.groupby("method", sort=False)
-        for row in evaluation.summarise(part, {"study": "length", **identity, "method": method, "seed": "all"})
+        for row in evaluation.summarise(part, {"study": "length", **identity, "method": method, "seed": "all"}, first_unseen)
     ]
     return pd.DataFrame(rows)
 
 
-def by_bucket(table: pd.DataFrame, per_seed: pd.DataFrame, metric: str, label: str, train_length: int, scale: str = "linear") -> plt.Figure:
-    """One metric against the bucket of requested length: mean over seeds with its interval, every seed as a small dot."""
-    figure, axis = plt.subplots(figsize=(9, 4.3), layout="constrained")
+def by_bucket(
+    table: pd.DataFrame,
+    per_seed: pd.DataFrame,
+    metric: str,
+    label: str,
+    train_length: int,
+    *,
+    scale: str = "linear",
+    zoom: float | None = None,
+) -> plt.Figure:
+    """One metric against the bucket of requested length: mean over seeds with its interval, every seed as a small dot. With `zoom` a second
+    panel shows the values up to there.
+    """
+    panels = 1 if zoom is None else 2
+    figure, axes = plt.subplots(panels, 1, figsize=(9, 1 + 3.3 * panels), sharex=True, squeeze=False, layout="constrained")
     names, centres = in_order(table["method"]), {evaluation.bucket_name(*b): sum(b) / 2 for b in evaluation.BUCKETS}
-    for position, name in enumerate(names):
-        colour, marker, line = STYLE[name]
-        offset = (position - (len(names) - 1) / 2) * 2.2
-        part = table[(table["method"] == name) & (table["metric"] == metric) & table["slice"].isin(centres)]
-        x = part["slice"].map(centres) + offset
-        errors = [part["value"] - part["ci_low"], part["ci_high"] - part["value"]]
-        axis.errorbar(
-            x, part["value"], yerr=errors, color=colour, marker=marker, linestyle=line, markersize=6, linewidth=1.3, capsize=2, label=name
-        )
-        seeds = per_seed[
-            (per_seed["method"] == name) & (per_seed["metric"] == metric) & per_seed["slice"].isin(centres) & (per_seed["setting"] == "")
-        ]
-        axis.scatter(seeds["slice"].map(centres) + offset, seeds["value"], s=7, color=colour, alpha=0.6, zorder=3)
-    _mark_training(axis, train_length)
-    axis.set_xticks(list(centres.values()), list(centres), fontsize="small")
-    axis.set(xlabel="requested length (tokens)", ylabel=label, yscale=scale)
-    axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    for axis in axes.flat:
+        for position, name in enumerate(names):
+            colour, marker, line = STYLE[name]
+            offset = (position - (len(names) - 1) / 2) * 2.2
+            part = table[(table["method"] == name) & (table["metric"] == metric) & table["slice"].isin(centres)]
+            x = part["slice"].map(centres) + offset
+            errors = [part["value"] - part["ci_low"], part["ci_high"] - part["value"]]
+            style = {"color": colour, "marker": marker, "linestyle": line, "markersize": 6, "linewidth": 1.3, "capsize": 2}
+            axis.errorbar(x, part["value"], yerr=errors, label=name, **style)
+            seeds = per_seed[(per_seed["method"] == name) & (per_seed["metric"] == metric) & (per_seed["setting"] == "")]
+            seeds = seeds[seeds["slice"].isin(centres)]
+            axis.scatter(seeds["slice"].map(centres) + offset, seeds["value"], s=7, color=colour, alpha=0.6, zorder=3)
+        _mark_training(axis, train_length)
+        axis.set(ylabel=label, yscale=scale)
+    if zoom is not None:
+        axes[1, 0].set_ylim(-0.02 * zoom, zoom)
+        axes[1, 0].set_ylabel(f"the same, up to {zoom:g}")
+    axes[-1, 0].set_xticks(list(centres.values()), list(centres), fontsize="small")
+    axes[-1, 0].set_xlabel("requested length (tokens)")
+    axes[0, 0].legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
@@ -158,19 +175,31 @@ def bucket_table(table: pd.DataFrame, metric: str, digits: int = 2, percent: boo
     return pd.DataFrame(cells, index=pd.Index(buckets, name="requested length (tokens)"))
 
 
-def fault_table(items: pd.DataFrame, first_unseen: int = 64) -> pd.DataFrame:
-    """What each fault of the official code costs at inference: control over all unseen buckets, with and without it."""
-    buckets = [evaluation.bucket_name(*b) for b in evaluation.BUCKETS if b[0] >= first_unseen]
-    part = items[items["slice"].isin(buckets) & items["method"].isin(set(items.loc[items["part"] == "faults", "method"]))]
-    part = part[(part["part"] == "faults") | (part["setting"] == "")].assign(slice="unseen")
+def fault_table(items: pd.DataFrame, first_unseen: int) -> pd.DataFrame:
+    """What two faults of the official code cost at inference: control in the trained and in the unseen buckets, with and without each."""
+    items = pd.concat([control_items(items[items["part"] == "unseen"]), items[items["part"] == "faults"]], ignore_index=True)
+    items = items[items["method"].isin(set(items.loc[items["part"] == "faults", "method"]))]
+    beyond = items["slice"].str.extract(r"\[(\d+),")[0].astype(int) >= first_unseen
     rows = {}
-    for (method, setting), group in part.groupby(["method", "setting"]):
-        values, drawn = evaluation.replicates(group)
+    for (method, setting, unseen), group in items.groupby(["method", "setting", beyond.rename("unseen")]):
         cells = {}
+        values, drawn = evaluation.replicates(group.assign(slice="all"))
         for metric, digits in (("mae", 1), ("signed_error", 1), ("outlier_rate", 3), ("exact_rate", 3)):
             cells[metric] = with_interval(values[metric], *map(float, interval(drawn[metric])), digits)
-        rows[method, setting.removeprefix("fault=") or "no fault"] = cells
-    return pd.DataFrame(rows).T.rename_axis(["signal", "fault"])
+        by_seed = group.groupby("seed")[["generated_length", "target_length"]].apply(lambda g: (g.iloc[:, 0] - g.iloc[:, 1]).abs().mean())
+        cells["mae by seed"] = ", ".join(f"{value:.1f}" for value in by_seed)
+        rows[method, setting.removeprefix("fault=") or "no fault", "unseen" if unseen else "trained"] = cells
+    return pd.DataFrame(rows).T.rename_axis(["signal", "fault", "lengths"])
+
+
+def miss_table(items: pd.DataFrame, first_unseen: int, bounds: tuple[int, ...] = (2, 5, 10, 20, 40)) -> pd.DataFrame:
+    """Percent of unseen requests missed by more than so many tokens, by signal: an outlier rate depends on where the bound is."""
+    lengths = items["slice"].str.extract(r"\[(\d+),")[0].astype(int)
+    part = items[lengths >= first_unseen].assign(error=lambda t: (t["generated_length"] - t["target_length"]).abs())
+    table = {f"> {bound}": 100 * (part["error"] > bound).groupby(part["method"]).mean() for bound in bounds}
+    early = 100 * (part["generated_length"] < part["target_length"]).groupby(part["method"]).mean()
+    table = pd.DataFrame(table | {"too short": early}).round(1)
+    return table.loc[in_order(table.index)].rename_axis("percent of requests")
 
 
 def paper_control_table() -> pd.DataFrame:
@@ -183,6 +212,8 @@ def paper_outlier_table() -> pd.DataFrame:
     """The paper's own outlier shares (CNN/DM, BART-large, percent)."""
     return pd.DataFrame(PAPER_OUTLIERS, index=["RPE (paper)", "PRE (paper)"]).T.rename_axis("requested length (tokens)")
 
+
+P_RESAMPLES = 20_000  # for p-values: with fewer, which of them fall below 0.05 depends on the draw
 
 CONTROL_COLUMNS = {"exact_rate": 2, "outlier_rate": 2, "capped_rate": 2, "ppl_content": 1, "ppl_eos": 2}  # metric: digits
 TEXT_COLUMNS = {"rouge1": 3, "rouge2": 3, "rougeL": 3, "rougeLsum": 3, "bleu": 2, "repetition": 2, "sentence_end_rate": 2}
@@ -216,16 +247,21 @@ def compare(
 ) -> pd.DataFrame:
     """Paired differences (or ratios) of one metric in one slice over seed-averaged items; `pairs` of (method, setting).
 
-    Columns: value, ci_low, ci_high, p (bootstrap), p_holm (corrected within this table).
+    Columns: value, ci_low, ci_high (over test texts, for these trained models), p (bootstrap), p_holm (corrected within this table), seeds
+    (the value of every seed by itself: what training adds).
     """
-    part, rows = items[items["slice"] == slice_name], []
+    part, rows, join = items[items["slice"] == slice_name], [], np.divide if ratio else np.subtract
     for left, right in pairs:
-        values, drawn = zip(*(evaluation.replicates(part[(part["method"] == m) & (part["setting"] == s)]) for m, s in (left, right)))
-        join = np.divide if ratio else np.subtract
+        chosen = [part[(part["method"] == m) & (part["setting"] == s)] for m, s in (left, right)]
+        values, drawn = zip(*(evaluation.replicates(side, P_RESAMPLES) for side in chosen))
         low, high = interval(join(drawn[0][metric], drawn[1][metric]))
         p = p_value(drawn[0][metric] - drawn[1][metric])
-        rows.append((_label(left), _label(right), join(values[0][metric], values[1][metric]), low, high, float(p)))
-    table = pd.DataFrame(rows, columns=["method", "against", "value", "ci_low", "ci_high", "p"])
+        seeds = []
+        for seed in sorted(set(chosen[0]["seed"])):
+            alone = [evaluation.replicates(side[side["seed"] == seed], 1)[0][metric] for side in chosen]
+            seeds.append(round(float(join(*alone)), 4))
+        rows.append((_label(left), _label(right), join(values[0][metric], values[1][metric]), low, high, float(p), seeds))
+    table = pd.DataFrame(rows, columns=["method", "against", "value", "ci_low", "ci_high", "p", "seeds"])
     return table.assign(p_holm=holm(table["p"].to_numpy())).set_index(["method", "against"])
 
 

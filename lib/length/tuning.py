@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from lib.length import evaluation
-from lib.length.experiment import settings_of
-from lib.length.finetuning import DATASETS, RECIPE, Settings, prepare, signal_options, trained_model
+from lib.length.experiment import RECIPE, settings_of
+from lib.length.finetuning import DATASETS, Settings, prepare, signal_options, trained_model
 from lib.results import make_table, setting_name
 from lib.units import Unit, default_jobs, run
 
@@ -53,7 +53,7 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     setting = setting_name(learning_rate=f"{settings.learning_rate:g}")
     items = pairs[["id", "group"]].assign(slice="validation", setting=setting, target_length=lengths, generated_length=np.nan, **loss)
     identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
-    return make_table(evaluation.summarise(items, identity)), items
+    return make_table(evaluation.summarise(items, identity, settings.max_train_length)), items
 
 
 if __name__ == "__main__":
