@@ -1,4 +1,4 @@
-"""The notebooks run: 21, 22 and 31 in the smoke profile on real text, 20 and 90 cell by cell under nbval."""
+"""The notebooks run: all that compute in the smoke profile on real text and a real model, 20 and 90 cell by cell under nbval."""
 
 import os
 import subprocess
@@ -28,8 +28,8 @@ def test_stored_notebook_is_clean(name):
 
 def test_smoke_profile_runs():
     """Everything that computes, end to end at smoke size; what an earlier run stored is read."""
-    notebooks = [str(paths.NOTEBOOKS / f"{name}.ipynb") for name in ("21_length_control", "22_unseen_lengths", "31_costs")]
-    assert study.main([*notebooks, "--profile", "smoke"]) == 0
+    notebooks = [str(paths.NOTEBOOKS / f"{name}.ipynb") for name in ("11_train_sigmoid_head", *study.PLANS, "00_overview")]
+    assert study.main([*dict.fromkeys(notebooks), "--profile", "smoke"]) == 0
 
 
 @pytest.mark.parametrize("name", ["20_length_signals", "90_figures"])

