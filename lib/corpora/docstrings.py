@@ -272,10 +272,10 @@ def data_card() -> str:
         "",
         "## Trained here and committed",
         "",
-        "- `heads/`: three low-rank Sigmoid Heads on SmolLM2 (seeds 0 to 2, half precision) and the unigram counts of their training labels;",
-        "  made again by `python -m lib.quality.heads` after notebook 11.",
-        "- `models/tiny-bart-pre`: the 1.3 M-parameter BART with signal `pre`, seed 0, half precision; made again by `python -m lib.length.demo`",
-        "  after notebook 21. Its weights were trained on the docstrings above.",
+        "- `heads/`: three low-rank Sigmoid Heads on SmolLM2 (seeds 0 to 2, half precision) and the unigram counts of their training",
+        "  labels; made again by `python -m lib.quality.heads` after notebook 11.",
+        "- `models/tiny-bart-pre`: the 1.3 M-parameter BART with signal `pre`, seed 0, half precision; made again by",
+        "  `python -m lib.length.demo` after notebook 21. Its weights were trained on the docstrings above.",
         "",
     ]
     return "\n".join(lines)
