@@ -30,12 +30,12 @@ PARAMETERS = {"heads": ["sigmoid-lowrank", "uniform"], "seeds": [0, 1, 2], "task
 @pytest.mark.parametrize(
     ("parts", "change", "count"),
     [
-        (["training"], {}, 2 * 3),
+        (["training"], {}, 2 * 3 + 1),  # and the closed form, which is not trained
         (["scores"], {}, 2 * (1 + 3)),  # a task: once without training, and once a seed with all heads
-        (["training", "scores"], {}, 6 + 8),
+        (["training", "scores"], {}, 7 + 8),
         (["scores"], {"heads": []}, 2),
         (["scores"], {"tasks": []}, 0),
-        (["training"], {"heads": list(HEADS), "seeds": [4]}, len(HEADS)),
+        (["training"], {"heads": list(HEADS), "seeds": [4]}, len(HEADS) + 1),
     ],
 )
 def test_plan(parts, change, count):

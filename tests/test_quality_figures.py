@@ -64,7 +64,7 @@ def test_updates_until_a_loss_is_reached():
         {"method": ["raw"] * 3 + ["fit"] * 3, "seed": 0, "update": [0, 20, 40] * 2, "bce_common": [9.0, 3.0, 2.0, 2.5, 1.5, 1.0]}
     )
     table = figures.updates_to_reach(curves, [("raw", "fit")])
-    assert table["updates of the raw start"].tolist() == [40, "not reached"]
+    assert table["updates of the raw start"].tolist() == ["40", "not reached"]
 
 
 @pytest.mark.filterwarnings("error")

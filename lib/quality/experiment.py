@@ -15,7 +15,7 @@ import pandas as pd
 from lib.corpora import docstrings
 from lib.quality import evaluation, scores
 from lib.quality.data import RECIPE, TASKS, Settings, positions, prepare, task_states, wrong_tokens
-from lib.quality.heads import HEADS, learning_rate, train_head, trained_head
+from lib.quality.heads import HEADS, HELD_OUT, learning_rate, train_head, trained_head
 from lib.quality.language_models import Text
 from lib.quality.negatives import SAMPLERS
 from lib.quality.training import gold_tokens
@@ -44,6 +44,7 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
     if "training" in parts:
         for seed in seeds:
             units += [Unit("sampling", "docstrings", model, head, "training", seed, settings.of_heads(), data, RECIPE) for head in heads]
+        units.append(Unit("sampling", "docstrings", model, "closed-form", "training", 0, settings.of_heads(), data, RECIPE))
     for part in [part for part in parts if part != "training"]:
         for task in tasks:
             study = evaluation.STUDY[task]
@@ -106,10 +107,16 @@ def _judge(
 
 
 def _training(unit: Unit, settings: Settings) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The held-out losses at the end of training as rows, the learning curve as items."""
-    curve = pd.DataFrame(train_head(settings, unit.method, unit.seed))
+    """Held-out losses at the end of training as rows, the learning curve as items. The closed form is not trained: its curve is a point."""
+    if unit.method == "closed-form":
+        base, held_out = prepare(settings), positions(settings, "validation")
+        loss = scores.closed_form_loss(base.lm, held_out, base.unigram, count=settings.negatives, mode=settings.dominant, limit=HELD_OUT)
+        curve, rate = pd.DataFrame([{"update": 0, "bce_own": loss, "bce_common": loss}]), 0
+    else:
+        curve = pd.DataFrame(train_head(settings, unit.method, unit.seed))
+        rate = learning_rate(settings, unit.method)
     identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
     size = len(positions(settings, "validation").gold)
-    common = {"setting": setting_name(learning_rate=f"{learning_rate(settings, unit.method):g}"), "metric": "bce", "n": size}
+    common = {"setting": setting_name(learning_rate=f"{rate:g}"), "metric": "bce", "n": size}
     losses = {name: curve[f"bce_{name}"].iloc[-1] for name in ("own", "common")}
     return make_table([{**identity, **common, "slice": name, "value": value} for name, value in losses.items()]), curve

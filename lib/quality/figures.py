@@ -206,7 +206,7 @@ def updates_to_reach(curves: pd.DataFrame, pairs: list[tuple[str, str]]) -> pd.D
                 reached = part.loc[part["bce_common"] <= target, "update"]
                 lines[raw, seed, f"loss of {fitted} at its {name}"] = {
                     "loss": round(float(target), 3),
-                    "updates of the raw start": int(reached.iloc[0]) if len(reached) else "not reached",
+                    "updates of the raw start": str(reached.iloc[0]) if len(reached) else "not reached",
                     "loss of the raw start at the end": round(float(part["bce_common"].iloc[-1]), 3),
                 }
     return pd.DataFrame(lines).T.rename_axis(["head", "seed", "target"])

@@ -21,7 +21,7 @@ LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2)  # each head's is chosen among them by
 FULL_VOCABULARY_SHARE = 16  # a full-vocabulary loss sees 1 in so many positions: about the cost of a sampled one
 RELEASED = "sigmoid-lowrank"  # the kind of head that is committed
 WATCH_EVERY = 20  # updates between two points of a learning curve
-_HELD_OUT = 4096  # validation positions that judge a head in training
+HELD_OUT = 4096  # validation positions that judge a head in training
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,12 @@ def _train(settings: Settings, name: str, rate: float, seed: int, curve: list[di
 
 
 def _common_loss(settings: Settings, head: SigmoidHead) -> float:
-    return held_out_loss(head, positions(settings, "validation"), scores.METHOD, settings.negatives, limit=_HELD_OUT)
+    return held_out_loss(head, positions(settings, "validation"), scores.METHOD, settings.negatives, limit=HELD_OUT)
 
 
 def _own_loss(settings: Settings, name: str, head: SigmoidHead) -> float:
     recipe, held_out = HEADS[name], positions(settings, "validation")
-    limit = _HELD_OUT if recipe.loss == "sampled" else _HELD_OUT // FULL_VOCABULARY_SHARE
+    limit = HELD_OUT if recipe.loss == "sampled" else HELD_OUT // FULL_VOCABULARY_SHARE
     return held_out_loss(head, held_out, recipe.sampler, settings.negatives, limit=limit, loss=LOSSES[recipe.loss])
 
 

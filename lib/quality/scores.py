@@ -18,7 +18,7 @@ from lib.quality.distributions import CHUNK, NextToken
 from lib.quality.head import SigmoidHead, fit_start
 from lib.quality.language_models import LanguageModel, Text
 from lib.quality.negatives import TokenFrequencies
-from lib.quality.training import gold_tokens, hidden_states
+from lib.quality.training import Positions, gold_tokens, hidden_states
 
 METHOD = "mixed-excluded"  # the paper's sampler
 AGGREGATES = ("mean", "log-mean", "product", "min")
@@ -63,6 +63,29 @@ def closed_form(next_token: NextToken, token_ids: Tensor, unigram: TokenFrequenc
         drawn = drawn + (count - shared) * next_token.flattened_probability(token_ids, exclude_dominant=excluded)
     score = (p / (p + (1 - p) * drawn)).nan_to_num(0.0)  # neither ever right nor ever drawn
     return torch.where(next_token.is_dominant(token_ids), 1.0, score) if excluded else score
+
+
+@torch.no_grad()
+def closed_form_loss(
+    lm: LanguageModel,
+    positions: Positions,
+    unigram: TokenFrequencies,
+    sampler: str = METHOD,
+    count: int = 10,
+    *,
+    mode: str = "last",
+    limit: int,
+) -> float:
+    """What `held_out_loss` is for a head: the sampled loss of the closed form on the first `limit` positions. Nats a position."""
+    total, limit = 0.0, min(limit, len(positions.gold))
+    for start in range(0, limit, CHUNK):
+        part = slice(start, min(start + CHUNK, limit))
+        negatives = positions.negatives[sampler][part, :count].long().to(lm.device)
+        ids = torch.cat([positions.gold[part, None].to(lm.device), negatives.clamp(min=0)], 1)
+        next_token = NextToken(lm.logits(positions.hidden_states[part].to(lm.device)), mode)
+        score = closed_form(next_token, ids, unigram, sampler, count).double().clamp(1e-12, 1 - 1e-12)
+        total += float(-score[:, 0].log().sum() - (torch.log1p(-score[:, 1:]) * (negatives >= 0)).sum())
+    return total / limit
 
 
 @torch.no_grad()
