@@ -33,6 +33,7 @@ STYLE = {
     "sigmoid-lowrank": (_BLUE, "o", "-"),
     "sigmoid-full": (_PURPLE, "v", "-"),
     "softmax-ce": (_RED, "^", "-."),
+    "softmax-ce-logprob": (_RED, "v", ":"),
     "full-bce": (_RED, "h", ":"),
     "uniform": (_CYAN, "H", "-"),
     "unigram": (_YELLOW, "p", "-"),

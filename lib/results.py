@@ -6,6 +6,7 @@ cell.
 """
 
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -111,10 +112,17 @@ def interval(replicates: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, n
     return low, high
 
 
-def p_value(differences: np.ndarray) -> np.ndarray:
-    """Two-sided bootstrap p-value that a difference is 0, from its replicates. (R, ...) -> (...)"""
-    below, above = (differences <= 0).sum(0), (differences >= 0).sum(0)
-    return np.minimum(1.0, 2 * (np.minimum(below, above) + 1) / (len(differences) + 1))
+def p_value(value: float, replicates: np.ndarray) -> float:
+    """Two-sided p-value that a quantity is 0: normal, with the standard error of its bootstrap replicates (R,).
+
+    Counting replicates on the other side of 0 would end at 2 / R, too coarse to correct for many comparisons. NaN where undefined.
+    """
+    error = np.nanstd(replicates)
+    if np.isnan(value) or np.isnan(error):
+        return np.nan
+    if error == 0:
+        return float(value == 0)
+    return math.erfc(abs(value) / error / math.sqrt(2))
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:

@@ -324,16 +324,17 @@ def test_untrained_unit(task, toy):
 
 
 def test_heads_unit(toy, monkeypatch):
-    """Scores of the kept heads; what is kept is not trained again, and scores the same."""
+    """Scores of the kept heads (a softmax head by its softmax); what is kept is not trained again, and scores the same."""
     unit = units(toy, ["scores"], "languages")["heads"]
     rows, items = experiment.compute(unit)
-    assert set(rows["method"]) == {"sigmoid-lowrank", "softmax-ce"} and set(rows["seed"]) == {"1"}
+    assert set(rows["method"]) == {"sigmoid-lowrank", "softmax-ce", "softmax-ce-logprob"} and set(rows["seed"]) == {"1"}
     settings = experiment.settings_of(unit.parameters)
     _, texts, states = data.task_states(settings, "languages")
     gold = torch.tensor([token for text in texts for token in text.output])
     for name in ("sigmoid-lowrank", "softmax-ce"):
         head = heads.trained_head(settings, name, 1)
-        tokens = head.all_logits(states).sigmoid()[torch.arange(len(states)), gold]
+        logits = head.all_logits(states)
+        tokens = (logits.softmax(1) if name == "softmax-ce" else logits.sigmoid())[torch.arange(len(states)), gold]
         expected = [part.mean().item() for part in tokens.split([len(text.output) for text in texts])]
         np.testing.assert_allclose(items[name], expected, atol=1e-5)
     monkeypatch.setattr(heads, "fit", None)

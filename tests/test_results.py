@@ -133,9 +133,11 @@ def test_interval():
 
 
 def test_p_value():
-    """Twice the smaller tail, one pseudo-count: never 0, never above 1; sign does not matter."""
-    differences = np.array([[1.0, 0.0, -1.0, 2.0]] * 97 + [[-1.0, 0.0, 1.0, 3.0]] * 2)
-    np.testing.assert_allclose(p_value(differences), [2 * 3 / 100, 1, 2 * 3 / 100, 2 * 1 / 100])
+    """Normal, from the standard error of the replicates; a difference that is always 0 is no difference."""
+    drawn = np.random.default_rng(0).normal(0.3, 0.1, 100_000)
+    assert p_value(0.196, drawn) == pytest.approx(0.05, rel=0.02) and p_value(-0.196, drawn) == p_value(0.196, drawn)
+    assert p_value(0.0, np.zeros(9)) == 1 and p_value(0.2, np.full(9, 0.2)) == 0
+    assert np.isnan(p_value(np.nan, drawn))
 
 
 @pytest.mark.parametrize(

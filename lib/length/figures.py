@@ -213,8 +213,6 @@ def paper_outlier_table() -> pd.DataFrame:
     return pd.DataFrame(PAPER_OUTLIERS, index=["RPE (paper)", "PRE (paper)"]).T.rename_axis("requested length (tokens)")
 
 
-P_RESAMPLES = 20_000  # for p-values: with fewer, which of them fall below 0.05 depends on the draw
-
 CONTROL_COLUMNS = {"exact_rate": 2, "outlier_rate": 2, "capped_rate": 2, "ppl_content": 1, "ppl_eos": 2}  # metric: digits
 TEXT_COLUMNS = {"rouge1": 3, "rouge2": 3, "rougeL": 3, "rougeLsum": 3, "bleu": 2, "repetition": 2, "sentence_end_rate": 2}
 
@@ -253,14 +251,14 @@ def compare(
     part, rows, join = items[items["slice"] == slice_name], [], np.divide if ratio else np.subtract
     for left, right in pairs:
         chosen = [part[(part["method"] == m) & (part["setting"] == s)] for m, s in (left, right)]
-        values, drawn = zip(*(evaluation.replicates(side, P_RESAMPLES) for side in chosen))
+        values, drawn = zip(*(evaluation.replicates(side) for side in chosen))
         low, high = interval(join(drawn[0][metric], drawn[1][metric]))
-        p = p_value(drawn[0][metric] - drawn[1][metric])
+        p = p_value(values[0][metric] - values[1][metric], drawn[0][metric] - drawn[1][metric])
         seeds = []
         for seed in sorted(set(chosen[0]["seed"])):
             alone = [evaluation.replicates(side[side["seed"] == seed], 1)[0][metric] for side in chosen]
             seeds.append(round(float(join(*alone)), 4))
-        rows.append((_label(left), _label(right), join(values[0][metric], values[1][metric]), low, high, float(p), seeds))
+        rows.append((_label(left), _label(right), join(values[0][metric], values[1][metric]), low, high, p, seeds))
     table = pd.DataFrame(rows, columns=["method", "against", "value", "ci_low", "ci_high", "p", "seeds"])
     return table.assign(p_holm=holm(table["p"].to_numpy())).set_index(["method", "against"])
 

@@ -83,9 +83,15 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
         options = {"samplers": SAMPLERS, "count": settings.negatives, "mode": settings.dominant}
         tokens = scores.token_scores(base.lm, texts, base.unigram, base.baselines, states=states, **options).drop(columns="token_id")
     else:
-        gold = gold_tokens(texts)
-        heads = {name: scores.head_scores(trained_head(settings, name, unit.seed), states, gold) for name in unit.parameters["heads"]}
-        tokens = pd.DataFrame({"text": np.repeat(np.arange(len(texts)), [len(text.output) for text in texts]), **heads})
+        columns = {"text": np.repeat(np.arange(len(texts)), [len(text.output) for text in texts])}
+        for name in unit.parameters["heads"]:
+            head, gold = trained_head(settings, name, unit.seed), gold_tokens(texts)
+            if HEADS[name].loss == "softmax":  # its sigmoid means nothing: it is judged as a language model's softmax is
+                columns[f"{name}-logprob"] = scores.softmax_head_scores(head, states, gold)
+                columns[name] = np.exp(columns[f"{name}-logprob"])
+            else:
+                columns[name] = scores.head_scores(head, states, gold)
+        tokens = pd.DataFrame(columns)
     return _judge(unit, settings, items, texts, tokens)
 
 

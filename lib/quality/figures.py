@@ -77,7 +77,8 @@ def _marks(cells: dict, metric: str, level: float) -> list[str]:
         return [" +" if low <= IDEAL[metric] <= high else "" for low, high in bounds]
     best = max(cells, key=lambda m: cells[m][0])
     others = [m for m in cells if m != best]
-    corrected = dict(zip(others, holm(np.array([p_value(cells[best][1] - cells[m][1]) for m in others])))) if others else {}
+    p = [p_value(cells[best][0] - cells[m][0], cells[best][1] - cells[m][1]) for m in others]
+    corrected = dict(zip(others, holm(np.array(p)))) if others else {}
     return [" *" if m == best else " +" if corrected[m] >= level else "" for m in cells]
 
 
@@ -97,7 +98,7 @@ def differences(
             ):
                 (value, drawn, _), (base, base_drawn, _) = (found[task][m][name, metric] for m in (method, other))
                 low, high = interval(drawn - base_drawn)
-                lines.append((label, other, value - base, float(low), float(high), float(p_value(drawn - base_drawn))))
+                lines.append((label, other, value - base, float(low), float(high), p_value(value - base, drawn - base_drawn)))
     table = pd.DataFrame(lines, columns=["measure", "against", "value", "ci_low", "ci_high", "p"])
     return table.assign(p_holm=holm(table["p"].to_numpy())).set_index(["measure", "against"])
 

@@ -146,6 +146,17 @@ def head_scores(head: SigmoidHead, states: Tensor, token_ids: Tensor, batch: int
     return torch.cat(parts)[:, 0].numpy()
 
 
+@torch.no_grad()
+def softmax_head_scores(head: SigmoidHead, states: Tensor, token_ids: Tensor) -> np.ndarray:
+    """log softmax(z) of one token a position under a head trained with softmax cross-entropy. (N, d), (N,) -> (N,)"""
+    parts, device = [], head.bias.device
+    for start in progress(range(0, len(states), CHUNK), "softmax head"):
+        part = slice(start, start + CHUNK)
+        logits = head.all_logits(states[part].to(device))
+        parts.append((logits.gather(1, token_ids[part, None].to(device)) - logits.logsumexp(1, keepdim=True)).cpu())
+    return torch.cat(parts)[:, 0].numpy()
+
+
 def sequence_scores(scores: np.ndarray, text: np.ndarray, how: str = "mean") -> np.ndarray:
     """One score a text from those of its tokens. scores (N,), text (N,) numbers in rising order without gaps -> (T,)
 
