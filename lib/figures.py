@@ -39,6 +39,9 @@ STYLE = {
     "unigram": (_YELLOW, "p", "-"),
     "softmax-sampled": (_PINK, "*", "-"),
     "mixed": (_GREEN, "8", "-"),
+    "uniform-excluded": (_CYAN, "H", "--"),
+    "unigram-excluded": (_YELLOW, "p", "--"),
+    "softmax-sampled-excluded": (_PINK, "*", "--"),
     "sigmoid-lowrank-raw": (_BLUE, "o", ":"),
     "sigmoid-full-raw": (_PURPLE, "v", ":"),
 }

@@ -8,7 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lib.figures import STYLE
+from lib.length.signals import SIGNALS
 from lib.quality import evaluation, figures
+from lib.quality.heads import HEADS
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,11 @@ def test_figures_draw(outputs, monkeypatch):
         figure.canvas.draw()
         assert all(axis.get_xlabel() or figure.get_supxlabel() for axis in figure.axes if axis.axison)
         plt.close(figure)
+
+
+def test_every_method_of_the_study_has_a_style():
+    """A method without one would be missing from every table."""
+    assert {"softmax", "logprob", "entropy", "boostedprob", "closed-form", "softmax-power", "rescale", *HEADS, *SIGNALS} <= set(STYLE)
 
 
 def test_graded_errors_leave_out_home_ground_and_attested():
