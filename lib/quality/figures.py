@@ -117,6 +117,7 @@ def difference_plot(table: pd.DataFrame, method: str) -> plt.Figure:
     axis.axvline(0, color="black", linewidth=1)
     axis.set_yticks(range(len(measures)), measures, fontsize="small")
     axis.invert_yaxis()
+    axis.xaxis.set_major_locator(plt.MaxNLocator(6))
     axis.set_xlabel(f"{method} minus the other (right: {method} is better)")
     axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5), title="compared with")
     return figure
