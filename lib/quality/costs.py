@@ -137,7 +137,7 @@ def _boosted(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 def _step(head: SigmoidHead, loss: Callable[[SigmoidHead], torch.Tensor], sparse: bool) -> Callable[[], None]:
     rows = head.sparse_parameters() if sparse else []
     others = [p for p in head.parameters() if all(p is not row for row in rows)]
-    optimizers = [torch.optim.SparseAdam(rows, lr=1e-4)] * bool(rows) + [torch.optim.Adam(others, lr=1e-4)] * bool(others)
+    optimizers = [kind(part, lr=1e-4) for kind, part in ((torch.optim.SparseAdam, rows), (torch.optim.Adam, others)) if part]
 
     def step() -> None:
         loss(head).backward()
