@@ -1,10 +1,11 @@
 """Time of one thing against another: measured side by side in one process, in turns, so that a slow moment hits both."""
 
 import multiprocessing
+import re
 import resource
-import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -54,4 +55,7 @@ def _peak_mb(prepare: Callable[[int], Callable[[], object]], size: int) -> float
 
 def _peak() -> float:
     """Largest resident size of this process so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3 / 1.024)
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux hands getrusage's maximum on from the parent process, but not this one
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text()).group(1)) * 1024 / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

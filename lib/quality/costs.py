@@ -92,10 +92,11 @@ def _candidates(part: str, positions: int) -> dict[str, Callable[[], object]]:
 
 
 def our_negatives(logits: torch.Tensor, gold: torch.Tensor, unigram: TokenFrequencies) -> None:
-    """Chunk by chunk; the logits are kept."""
-    generator = torch.Generator().manual_seed(0)
+    """Chunk by chunk, in one buffer, as `NextToken` overwrites its logits and these are kept."""
+    generator, buffer = torch.Generator().manual_seed(0), torch.empty(CHUNK, logits.shape[1])
     for i in range(0, len(logits), CHUNK):
-        sample(NextToken(logits[i : i + CHUNK].clone()), gold[i : i + CHUNK], unigram, K, generator, (METHOD,))
+        part = buffer[: len(logits[i : i + CHUNK])].copy_(logits[i : i + CHUNK])
+        sample(NextToken(part), gold[i : i + CHUNK], unigram, K, generator, (METHOD,))
 
 
 def plain_negatives(logits: torch.Tensor, gold: torch.Tensor, unigram: TokenFrequencies) -> None:

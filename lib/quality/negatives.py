@@ -67,7 +67,9 @@ class _Flattened:
     BLOCK = 256
 
     def __init__(self, root: Tensor):
-        self.blocks = torch.nn.functional.pad(root, (0, -root.shape[1] % self.BLOCK)).view(len(root), -1, self.BLOCK)
+        if root.shape[1] % self.BLOCK:  # padding copies, even by nothing
+            root = torch.nn.functional.pad(root, (0, -root.shape[1] % self.BLOCK))
+        self.blocks = root.view(len(root), -1, self.BLOCK)
         self.sums = self.blocks.sum(2)  # (C, blocks)
 
     def exclude(self, token_ids: Tensor) -> None:
