@@ -84,7 +84,7 @@ def cluster_weights(clusters: np.ndarray, resamples: int = RESAMPLES, seed: int 
 
     Items with the same clusters get the same resamples: differences between methods are then paired.
     """
-    _, member = np.unique(np.asarray(clusters), return_inverse=True)
+    member, _ = pd.factorize(np.asarray(clusters), sort=True)
     count = member.max() + 1
     return np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples), member
 
