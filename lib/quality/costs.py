@@ -1,6 +1,7 @@
 """What the Sigmoid Head's parts cost against the obvious alternative, side by side in one process; random tensors of SmolLM2's sizes."""
 
 from collections.abc import Callable
+from functools import partial
 
 import boostedprob
 import pandas as pd
@@ -13,6 +14,7 @@ from lib.quality.head import SigmoidHead, full_loss, sampled_loss
 from lib.quality.language_models import LanguageModel, Text
 from lib.quality.negatives import TokenFrequencies, sample
 from lib.quality.scores import METHOD, token_scores
+from lib.quality.training import optimizers_of
 from lib.results import make_table, setting_name
 from lib.units import Unit
 
@@ -43,7 +45,8 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     torch.manual_seed(0)
     repeats, positions = unit.parameters["repeats"], unit.parameters["positions"]
     if unit.part == "negatives-memory":
-        values = pd.DataFrame({name: [peak_mb(function, positions)] for name, function in (("plain", _plain_fresh), ("ours", _ours_fresh))})
+        ways = {"plain": plain_negatives, "ours": our_negatives}
+        values = pd.DataFrame({name: [peak_mb(partial(_fresh, work), positions)] for name, work in ways.items()})
     else:
         values = interleaved(_candidates(unit.part, positions), repeats)
     unit_of = {"seconds": "peak_mb" if unit.part == "negatives-memory" else "seconds", "ratio": "ratio"}
@@ -67,7 +70,9 @@ def _candidates(part: str, positions: int) -> dict[str, Callable[[], object]]:
         gold = logits.argmax(1)
         return {
             "plain": lambda: boostedprob.calculate_boostedprob(logits.log_softmax(-1), gold),
-            "ours": lambda: [_boosted(logits[i : i + CHUNK].clone(), gold[i : i + CHUNK, None]) for i in range(0, positions, CHUNK)],
+            "ours": lambda: [
+                NextToken(logits[i : i + CHUNK].clone()).boosted_probability(gold[i : i + CHUNK, None]) for i in range(0, positions, CHUNK)
+            ],
         }
     if part == "head-step":
         hidden, gold, negatives = torch.randn(256, WIDTH), torch.randint(VOCABULARY, (256,)), torch.randint(VOCABULARY, (256, K))
@@ -110,14 +115,9 @@ def plain_negatives(logits: torch.Tensor, gold: torch.Tensor, unigram: TokenFreq
             torch.multinomial(weights.masked_fill(excluded, 0.0), K // 2, replacement=True)
 
 
-def _ours_fresh(positions: int) -> Callable[[], None]:
-    logits, gold, unigram = _logits(positions), torch.randint(VOCABULARY, (positions,)), _frequencies()
-    return lambda: our_negatives(logits, gold, unigram)
-
-
-def _plain_fresh(positions: int) -> Callable[[], None]:
-    logits, gold, unigram = _logits(positions), torch.randint(VOCABULARY, (positions,)), _frequencies()
-    return lambda: plain_negatives(logits, gold, unigram)
+def _fresh(work: Callable[[torch.Tensor, torch.Tensor, TokenFrequencies], None], positions: int) -> Callable[[], None]:
+    """One of the two ways with its inputs made, for a process of its own."""
+    return partial(work, _logits(positions), torch.randint(VOCABULARY, (positions,)), _frequencies())
 
 
 def _logits(positions: int) -> torch.Tensor:
@@ -130,15 +130,8 @@ def _frequencies() -> TokenFrequencies:
     return TokenFrequencies(1 / torch.arange(1, VOCABULARY + 1))
 
 
-def _boosted(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    next_token = NextToken(logits)
-    return torch.where(next_token.is_dominant(ids), next_token.dominant_mass()[:, None], next_token.probability(ids))
-
-
 def _step(head: SigmoidHead, loss: Callable[[SigmoidHead], torch.Tensor], sparse: bool) -> Callable[[], None]:
-    rows = head.sparse_parameters() if sparse else []
-    others = [p for p in head.parameters() if all(p is not row for row in rows)]
-    optimizers = [kind(part, lr=1e-4) for kind, part in ((torch.optim.SparseAdam, rows), (torch.optim.Adam, others)) if part]
+    optimizers = optimizers_of(head, 1e-4, sparse)
 
     def step() -> None:
         loss(head).backward()

@@ -63,6 +63,10 @@ class NextToken:
         """Summed probability of the dominant tokens. (C,)"""
         return self.probability(self.dominant).sum(1)
 
+    def boosted_probability(self, token_ids: Tensor) -> Tensor:
+        """BoostedProb (arXiv 2502.11115): the mass of all dominant tokens for each of them, p for the others. (C, n) -> (C, n)"""
+        return torch.where(self.is_dominant(token_ids), self.dominant_mass()[:, None], self.probability(token_ids))
+
     def entropy(self) -> Tensor:
         """Entropy in nats. (C,)"""
         return torch.special.entr(self.root.square() / self.total[:, None]).sum(1)

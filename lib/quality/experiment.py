@@ -18,7 +18,7 @@ from lib.quality.data import RECIPE, TASKS, Settings, positions, prepare, task_s
 from lib.quality.heads import HEADS, HELD_OUT, learning_rate, train_head, trained_head
 from lib.quality.language_models import Text
 from lib.quality.negatives import SAMPLERS
-from lib.quality.training import gold_tokens
+from lib.quality.training import gold_tokens, text_numbers
 from lib.results import make_table, setting_name
 from lib.units import Unit, default_jobs, pending
 from lib.units import run as run_units
@@ -83,9 +83,10 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
         options = {"samplers": SAMPLERS, "count": settings.negatives, "mode": settings.dominant}
         tokens = scores.token_scores(base.lm, texts, base.unigram, base.baselines, states=states, **options).drop(columns="token_id")
     else:
-        columns = {"text": np.repeat(np.arange(len(texts)), [len(text.output) for text in texts])}
+        columns = {"text": text_numbers(texts)}
+        gold = gold_tokens(texts)
         for name in unit.parameters["heads"]:
-            head, gold = trained_head(settings, name, unit.seed), gold_tokens(texts)
+            head = trained_head(settings, name, unit.seed)
             if HEADS[name].loss == "softmax":  # its sigmoid means nothing: it is judged as a language model's softmax is
                 columns[f"{name}-logprob"] = scores.softmax_head_scores(head, states, gold)
                 columns[name] = np.exp(columns[f"{name}-logprob"])
@@ -100,12 +101,13 @@ def _judge(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """From token scores (column `text` and one a method) to rows, and to items with one column a method."""
     text = tokens.pop("text").to_numpy()
+    wrong = wrong_tokens(settings, items, texts) if unit.dataset == "corruption" else None
     found, columns = [], {}
     for method in tokens:
         columns[method] = scores.sequence_scores(tokens[method].to_numpy(), text)
         statistics = evaluation.statistics(unit.dataset, items, columns[method])
-        if unit.dataset == "corruption":
-            statistics |= evaluation.token_statistics(items, wrong_tokens(settings, items, texts), text, tokens[method])
+        if wrong is not None:
+            statistics |= evaluation.token_statistics(items, wrong, text, tokens[method])
         identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": method, "seed": unit.seed}
         found += evaluation.rows(statistics, identity)
     kept = items.drop(columns=["prompt", "output", "answer", "wrong_words", "package"], errors="ignore")

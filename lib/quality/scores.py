@@ -18,7 +18,7 @@ from lib.quality.distributions import CHUNK, NextToken
 from lib.quality.head import SigmoidHead, fit_start
 from lib.quality.language_models import LanguageModel, Text
 from lib.quality.negatives import TokenFrequencies
-from lib.quality.training import Positions, gold_tokens, hidden_states
+from lib.quality.training import Positions, gold_tokens, hidden_states, text_numbers
 
 METHOD = "mixed-excluded"  # the paper's sampler
 AGGREGATES = ("mean", "log-mean", "product", "min")
@@ -114,12 +114,11 @@ def token_scores(
         logits = lm.logits(hidden)
         raw = logits.gather(1, ids)
         next_token = NextToken(logits, mode)
-        p = next_token.probability(ids)
         part = {
-            "softmax": p,
+            "softmax": next_token.probability(ids),
             "logprob": next_token.log_probability(ids),
             "entropy": -next_token.entropy()[:, None],
-            "boostedprob": torch.where(next_token.is_dominant(ids), next_token.dominant_mass()[:, None], p),
+            "boostedprob": next_token.boosted_probability(ids),
         }
         if baselines is not None:
             part["rescale"] = torch.sigmoid(baselines.scale * raw + baselines.shift)
@@ -131,7 +130,7 @@ def token_scores(
     table = pd.DataFrame(torch.cat(parts).numpy(), columns=list(part))
     for name, head in (heads or {}).items():
         table[name] = head_scores(head, states, gold)
-    table.insert(0, "text", np.repeat(np.arange(len(texts)), [len(text.output) for text in texts]))
+    table.insert(0, "text", text_numbers(texts))
     table.insert(1, "token_id", gold.numpy())
     return table
 

@@ -57,6 +57,11 @@ def gold_tokens(texts: list[Text]) -> Tensor:
     return torch.tensor([token for text in texts for token in text.output])
 
 
+def text_numbers(texts: list[Text]) -> np.ndarray:
+    """The number of the text that each output token belongs to. (N,)"""
+    return np.repeat(np.arange(len(texts)), [len(text.output) for text in texts])
+
+
 def collect(
     lm: LanguageModel,
     texts: list[Text],
@@ -105,6 +110,13 @@ def fitted_start(lm: LanguageModel, positions: Positions, sampler: str, count: i
     return fit_start(logits[present].cpu(), labels[present].cpu())
 
 
+def optimizers_of(head: SigmoidHead, learning_rate: float, sparse: bool) -> list[torch.optim.Optimizer]:
+    """SparseAdam for the rows that a sampled loss touches, Adam for the rest. Not `sparse`: the loss touches every row."""
+    rows = head.sparse_parameters() if sparse else []
+    others = [p for p in head.parameters() if all(p is not row for row in rows)]
+    return [kind(part, lr=learning_rate) for kind, part in ((torch.optim.SparseAdam, rows), (torch.optim.Adam, others)) if part]
+
+
 def fit(
     head: SigmoidHead,
     positions: Positions,
@@ -131,10 +143,7 @@ def fit(
     rounds = negatives.shape[1] // count
     if rounds == 0:
         raise ValueError(f"{count} negatives a position are asked for, but only {negatives.shape[1]} were drawn")
-    sparse = head.sparse_parameters() if loss is sampled_loss else []  # a loss over the whole vocabulary touches every row
-    dense = [p for p in head.parameters() if all(p is not other for other in sparse)]
-    optimizers = [torch.optim.SparseAdam(sparse, lr=learning_rate)] if sparse else []
-    optimizers += [torch.optim.Adam(dense, lr=learning_rate)] if dense else []
+    optimizers = optimizers_of(head, learning_rate, sparse=loss is sampled_loss)
     order, done, losses = torch.from_numpy(rng.permutation(size)), 0, []
     turn = int(rng.integers(rounds))  # seeds start from different negatives
     for update in progress(range(updates), "head"):
