@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lib.results import RESAMPLES, interval
+from lib.results import RESAMPLES, interval, make_table, setting_name
+from lib.units import Unit
 
 
 def interleaved(candidates: dict[str, Callable[[], object]], repeats: int) -> pd.DataFrame:
@@ -38,6 +39,17 @@ def medians(seconds: pd.DataFrame, baseline: str, seed: int = 0) -> pd.DataFrame
         low, high = interval(np.median(values.to_numpy()[draws], axis=1))
         table |= {label: values.median(), f"{label}_low": low, f"{label}_high": high}
     return pd.DataFrame(table)
+
+
+def rows(unit: Unit, measured: pd.DataFrame, baseline: str, measure: str = "seconds") -> pd.DataFrame:
+    """Result rows of one measurement: median (`measure`: seconds or peak_mb) and ratio of each candidate, with intervals."""
+    common = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "setting": setting_name(what=unit.part), "slice": "all"}
+    found = []
+    for name, line in medians(measured, baseline).iterrows():
+        for column, metric in (("seconds", measure), ("ratio", "ratio")):
+            numbers = {"value": line[column], "ci_low": line[f"{column}_low"], "ci_high": line[f"{column}_high"], "n": len(measured)}
+            found.append({**common, "method": name, "metric": metric, "seed": unit.seed, **numbers})
+    return make_table(found)
 
 
 def peak_mb(prepare: Callable[[int], Callable[[], object]], size: int) -> float:

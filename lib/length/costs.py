@@ -6,11 +6,10 @@ import pandas as pd
 import torch
 from transformers import BartConfig, BartForConditionalGeneration
 
-from lib.costs import interleaved, medians
+from lib.costs import interleaved, rows
 from lib.length import tiny_bart
 from lib.length.models import LengthControlled
 from lib.length.signals import ProgressRatio
-from lib.results import make_table, setting_name
 from lib.seq2seq import seq2seq_loss
 from lib.units import Unit
 
@@ -38,16 +37,8 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     torch.manual_seed(0)
     baseline, candidates = _candidates(unit.part)
     seconds = interleaved(candidates, unit.parameters["repeats"])
-    rows = []
-    for name, line in medians(seconds, baseline).iterrows():
-        for metric in ("seconds", "ratio"):
-            value, low, high = line[metric], line[f"{metric}_low"], line[f"{metric}_high"]
-            rows.append(
-                {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": name, "setting": setting_name(what=unit.part)}
-                | {"slice": "all", "metric": metric, "value": value, "ci_low": low, "ci_high": high, "n": len(seconds), "seed": unit.seed}
-            )
     items = seconds.rename_axis("id").reset_index().melt("id", var_name="candidate", value_name="seconds")
-    return make_table(rows), items
+    return rows(unit, seconds, baseline), items
 
 
 def _candidates(part: str) -> tuple[str, dict[str, Callable[[], object]]]:

@@ -8,14 +8,13 @@ import pandas as pd
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from lib.costs import interleaved, medians, peak_mb
+from lib.costs import interleaved, peak_mb, rows
 from lib.quality.distributions import CHUNK, NextToken
 from lib.quality.head import SigmoidHead, full_loss, sampled_loss
 from lib.quality.language_models import LanguageModel, Text
 from lib.quality.negatives import TokenFrequencies, sample
 from lib.quality.scores import METHOD, token_scores
 from lib.quality.training import optimizers_of
-from lib.results import make_table, setting_name
 from lib.units import Unit
 
 RECIPE = 1
@@ -49,14 +48,8 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
         values = pd.DataFrame({name: [peak_mb(partial(_fresh, work), positions)] for name, work in ways.items()})
     else:
         values = interleaved(_candidates(unit.part, positions), repeats)
-    unit_of = {"seconds": "peak_mb" if unit.part == "negatives-memory" else "seconds", "ratio": "ratio"}
-    common = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "setting": setting_name(what=unit.part), "slice": "all"}
-    found = []
-    for name, line in medians(values, "plain").iterrows():
-        for metric, stored_as in unit_of.items():
-            numbers = {"value": line[metric], "ci_low": line[f"{metric}_low"], "ci_high": line[f"{metric}_high"], "n": len(values)}
-            found.append({**common, "method": name, "metric": stored_as, "seed": unit.seed, **numbers})
-    return make_table(found), values.rename_axis("id").reset_index().melt("id", var_name="candidate", value_name="measured")
+    table = rows(unit, values, "plain", "peak_mb" if unit.part == "negatives-memory" else "seconds")
+    return table, values.rename_axis("id").reset_index().melt("id", var_name="candidate", value_name="measured")
 
 
 def _candidates(part: str, positions: int) -> dict[str, Callable[[], object]]:
