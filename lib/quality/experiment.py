@@ -15,7 +15,7 @@ import pandas as pd
 from lib.corpora import docstrings
 from lib.quality import evaluation, scores
 from lib.quality.data import RECIPE, TASKS, Settings, positions, prepare, task_states, wrong_tokens
-from lib.quality.heads import HEADS, HELD_OUT, learning_rate, train_head, trained_head
+from lib.quality.heads import HEADS, HELD_OUT, learning_rate, own_limit, train_head, trained_head
 from lib.quality.language_models import Text
 from lib.quality.negatives import SAMPLERS
 from lib.quality.training import gold_tokens, text_numbers
@@ -125,6 +125,7 @@ def _training(unit: Unit, settings: Settings) -> tuple[pd.DataFrame, pd.DataFram
         rate = learning_rate(settings, unit.method)
     identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
     size = len(positions(settings, "validation").gold)
-    common = {"setting": setting_name(learning_rate=f"{rate:g}"), "metric": "bce", "n": size}
-    losses = {name: curve[f"bce_{name}"].iloc[-1] for name in ("own", "common")}
-    return make_table([{**identity, **common, "slice": name, "value": value} for name, value in losses.items()]), curve
+    common = {**identity, "setting": setting_name(learning_rate=f"{rate:g}"), "metric": "bce"}
+    limits = {"own": own_limit(unit.method), "common": HELD_OUT}
+    found = [{**common, "slice": name, "value": curve[f"bce_{name}"].iloc[-1], "n": min(limit, size)} for name, limit in limits.items()]
+    return make_table(found), curve

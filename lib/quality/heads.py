@@ -112,8 +112,12 @@ def _common_loss(settings: Settings, head: SigmoidHead) -> float:
 
 def _own_loss(settings: Settings, name: str, head: SigmoidHead) -> float:
     recipe, held_out = HEADS[name], positions(settings, "validation")
-    limit = HELD_OUT if recipe.loss == "sampled" else HELD_OUT // FULL_VOCABULARY_SHARE
-    return held_out_loss(head, held_out, recipe.sampler, settings.negatives, limit=limit, loss=LOSSES[recipe.loss])
+    return held_out_loss(head, held_out, recipe.sampler, settings.negatives, limit=own_limit(name), loss=LOSSES[recipe.loss])
+
+
+def own_limit(name: str) -> int:
+    """Validation positions that a head's own loss is measured on."""
+    return HELD_OUT if HEADS.get(name, Head()).loss == "sampled" else HELD_OUT // FULL_VOCABULARY_SHARE
 
 
 def export(seeds: tuple[int, ...] = (0, 1, 2)) -> None:
