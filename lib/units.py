@@ -21,6 +21,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 from lib import paths
@@ -195,7 +197,9 @@ def write_items(items: pd.DataFrame, path: Path) -> None:
     floats = [name for name in items if items[name].dtype.kind == "f"]
     others = [name for name in items if name not in floats]
     options = {"compression": "zstd", "compression_level": 15, "use_byte_stream_split": floats, "use_dictionary": others}
-    write_atomically(path, lambda partial: items.to_parquet(partial, index=False, **options))
+    # hundreds of small files: statistics and copies of the schema would be a fifth of their size
+    table = pa.Table.from_pandas(items, preserve_index=False).replace_schema_metadata(None)
+    write_atomically(path, lambda partial: pq.write_table(table, partial, write_statistics=False, store_schema=False, **options))
 
 
 def provenance() -> dict:
