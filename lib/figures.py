@@ -24,11 +24,11 @@ STYLE = {
     "rpe-random-clipped": (_PINK, ">", "-."),
     # scores of quality: without training, with two fitted numbers, trained heads, heads by sampler of negatives
     "softmax": (_GREY, "X", ":"),
-    "logprob": (_BROWN, "P", ":"),
+    "logprob": ("black", "P", ":"),
     "entropy": (_YELLOW, "d", ":"),
     "boostedprob": (_ORANGE, "<", "-."),
     "closed-form": (_GREEN, "D", "--"),
-    "softmax-power": (_PINK, ">", "--"),
+    "softmax-power": (_BROWN, ">", "--"),
     "rescale": (_CYAN, "s", "--"),
     "sigmoid-lowrank": (_BLUE, "o", "-"),
     "sigmoid-full": (_PURPLE, "v", "-"),
@@ -44,6 +44,16 @@ STYLE = {
     "softmax-sampled-excluded": (_PINK, "*", "--"),
     "sigmoid-lowrank-raw": (_BLUE, "o", ":"),
     "sigmoid-full-raw": (_PURPLE, "v", ":"),
+    # references: what a sampler predicts without training, an oracle, a score that knows a text's length only
+    "closed-form:uniform": (_CYAN, "D", ":"),
+    "closed-form:unigram": (_YELLOW, "D", ":"),
+    "closed-form:softmax-sampled": (_PINK, "D", ":"),
+    "closed-form:mixed": (_GREEN, "d", ":"),
+    "closed-form:uniform-excluded": (_CYAN, "d", "-."),
+    "closed-form:unigram-excluded": (_YELLOW, "d", "-."),
+    "closed-form:softmax-sampled-excluded": (_PINK, "d", "-."),
+    "right-mass": ("black", "_", "--"),
+    "length": (_GREY, "|", "-."),
 }
 DPI = 130
 
@@ -100,14 +110,16 @@ def lookup(table: pd.DataFrame, default_slice: str = "unseen"):
     return value
 
 
-def significant(comparison: pd.DataFrame, level: float = 0.05) -> tuple[str, str]:
-    """Names of the methods whose difference is clearly above, and clearly below, zero; "none" where there is none.
+def clear(comparison: pd.DataFrame, level: float = 0.05) -> pd.DataFrame:
+    """The differences that are clear: significant over test texts after Holm's correction, and of the same sign in every seed."""
+    agree = comparison["seeds"].map(lambda seeds: len({value > 0 for value in seeds}) == 1).astype(bool)
+    return comparison[(comparison["p_holm"] < level) & agree]
 
-    Clear: significant over test texts after Holm's correction, and of the same sign in every seed.
-    """
-    agree = comparison["seeds"].map(lambda seeds: len({value > 0 for value in seeds}) == 1)
-    clear = comparison[(comparison["p_holm"] < level) & agree]
-    chosen = (clear[clear["value"] > 0], clear[clear["value"] < 0])
+
+def significant(comparison: pd.DataFrame) -> tuple[str, str]:
+    """Names of the methods whose difference is clearly above, and clearly below, zero; "none" where there is none."""
+    found = clear(comparison)
+    chosen = (found[found["value"] > 0], found[found["value"] < 0])
     return tuple(", ".join(f"`{name}`" for name in part.index.get_level_values("method")) or "none" for part in chosen)
 
 

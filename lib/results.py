@@ -6,13 +6,13 @@ cell.
 """
 
 import json
-import math
 import os
 import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t as student_t
 
 KEY = ["study", "dataset", "model", "method", "setting", "slice", "metric", "seed"]
 COLUMNS = ["study", "dataset", "model", "method", "setting", "slice", "metric", "value", "ci_low", "ci_high", "n", "seed"]
@@ -112,17 +112,18 @@ def interval(replicates: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, n
     return low, high
 
 
-def p_value(value: float, replicates: np.ndarray) -> float:
-    """Two-sided p-value that a quantity is 0: normal, with the standard error of its bootstrap replicates (R,).
+def p_value(value: float, replicates: np.ndarray, clusters: int) -> float:
+    """Two-sided p-value that a quantity is 0: Student's t with the standard error of its bootstrap replicates (R,), clusters - 1 degrees
+    of freedom. NaN where undefined.
 
-    Counting replicates on the other side of 0 would end at 2 / R, too coarse to correct for many comparisons. NaN where undefined.
+    Counting replicates on the other side of 0 would end at 2 / R, too coarse to correct for many comparisons.
     """
-    error = np.nanstd(replicates)
-    if np.isnan(value) or np.isnan(error):
+    if np.isnan(value) or not np.isfinite(replicates).any() or clusters < 2:
         return np.nan
+    error = np.nanstd(replicates)
     if error == 0:
         return float(value == 0)
-    return math.erfc(abs(value) / error / math.sqrt(2))
+    return float(2 * student_t.sf(abs(value) / error, clusters - 1))
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:

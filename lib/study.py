@@ -8,7 +8,6 @@ folder, under runs/.
 """
 
 import argparse
-import ast
 import difflib
 import json
 import os
@@ -25,6 +24,7 @@ import yaml
 from lib import paths
 from lib.length import costs as length_costs
 from lib.length import experiment as length
+from lib.parameters import check_values, declared_parameters
 from lib.progress import DESTINATION
 from lib.quality import costs as quality_costs
 from lib.quality import experiment as quality
@@ -43,58 +43,6 @@ PLANS: dict[str, Callable[[dict], list[Unit]]] = {
 
 
 # ---- parameters ----------------------------------------------------------------------------------------------------------------------
-
-
-def declared_parameters(notebook: Path) -> dict:
-    """Names and default values of the notebook's cell tagged `parameters`."""
-    for cell in nbformat.read(notebook, as_version=4).cells:
-        if "parameters" in cell.metadata.get("tags", []):
-            return _assignments(cell.source)
-    raise ValueError(f"{notebook.name} has no cell tagged 'parameters'")
-
-
-def _assignments(source: str) -> dict:
-    """`name = literal` (or `name: type = literal`) lines of a cell."""
-    statements = [s for s in ast.parse(source).body if isinstance(s, (ast.Assign, ast.AnnAssign))]
-    return {(s.target if isinstance(s, ast.AnnAssign) else s.targets[0]).id: ast.literal_eval(s.value) for s in statements}
-
-
-def check_values(notebook: str, given: dict, declared: dict) -> None:
-    """Raise ValueError for a name the notebook does not have, or a value of another type than its default."""
-    for name, value in given.items():
-        if name not in declared:
-            close = difflib.get_close_matches(name, declared, 1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise ValueError(f"{notebook} has no parameter {name!r}{hint}; it has {', '.join(declared)}")
-        if fault := _type_fault(value, declared[name]):
-            raise ValueError(f"{notebook}: parameter {name} = {value!r} {fault}")
-
-
-def _type_fault(value: object, default: object) -> str:
-    """What is wrong with the type of a value, judged by the default; empty when nothing is."""
-    if isinstance(default, list):
-        if not isinstance(value, list):
-            return f"must be a list, such as {default}"
-        faults = [_type_fault(v, default[0]) for v in value] if default else []
-        return next((f"holds an element that {fault}" for fault in faults if fault), "")
-    expected = type(default)
-    if type(value) is expected or (expected is float and type(value) is int):
-        return ""
-    hint = " (YAML reads 1e-4 as text: write 1.0e-4)" if expected is float and isinstance(value, str) else ""
-    return f"must be of type {expected.__name__}, not {type(value).__name__}{hint}"
-
-
-def check_parameters(notebook: str, namespace: dict) -> dict:
-    """For a notebook's first cell: its parameters as a dictionary, checked however they were set (papermill, lib.study, by hand).
-
-    `namespace` is the notebook's globals(). Names that papermill injected are compared with the declared ones: papermill itself only warns.
-    """
-    declared = declared_parameters(paths.NOTEBOOKS / f"{notebook}.ipynb")
-    cells = [source for source in namespace.get("In", []) if source.lstrip().startswith("# Parameters")]  # papermill's injected cell
-    check_values(notebook, _assignments(cells[-1]) if cells else {}, declared)
-    parameters = {name: namespace[name] for name in declared}
-    check_values(notebook, parameters, declared)
-    return parameters
 
 
 def chosen_parameters(notebook: Path, profile: str, overrides: dict) -> dict:

@@ -36,14 +36,15 @@ def main() -> int:
 
 def _scores() -> tuple[object, pd.DataFrame]:
     """The listing task, scored again by the committed head of seed 0."""
+    from lib.parameters import settings_from  # noqa: PLC0415
     from lib.quality import evaluation, experiment, scores  # noqa: PLC0415
-    from lib.quality.data import language_model, task_states  # noqa: PLC0415
+    from lib.quality.data import Settings, language_model, task_states  # noqa: PLC0415
     from lib.quality.head import SigmoidHead  # noqa: PLC0415
     from lib.quality.heads import RELEASED, released_head  # noqa: PLC0415
     from lib.quality.training import gold_tokens  # noqa: PLC0415
 
     unit = experiment.plan(["scores"], _parameters("10_ambiguity") | {"seeds": [0], "tasks": ["listing"]})[1]
-    settings = experiment.settings_of(unit.parameters)
+    settings = settings_from(Settings, unit.parameters)
     items, texts, states = task_states(settings, unit.dataset)
     head = SigmoidHead.load(released_head(settings.model, 0), language_model(settings.model).unembedding)
     found = evaluation.statistics(unit.dataset, items, scores.head_scores(head, states, gold_tokens(texts)))
@@ -61,7 +62,7 @@ def _length() -> tuple[object, pd.DataFrame]:
 
 def _parameters(notebook: str) -> dict:
     from lib import paths  # noqa: PLC0415
-    from lib.study import declared_parameters  # noqa: PLC0415
+    from lib.parameters import declared_parameters  # noqa: PLC0415
 
     return declared_parameters(paths.NOTEBOOKS / f"{notebook}.ipynb")
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import pearsonr, rankdata, spearmanr
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
-from lib.quality.agreement import BINS, CORRELATIONS, PROBABILITIES, RANKINGS, agreement
+from lib.quality.agreement import BINS, CORRELATIONS, PROBABILITIES, RANKINGS, agreement, platt
 from lib.results import cluster_weights
 
 
@@ -192,3 +192,24 @@ def test_refuses_what_is_not_finite(broken, where):
 def test_refuses_sizes(sizes):
     with pytest.raises(ValueError, match="same size, at least 1, not " + ", ".join(map(str, sizes))):
         agreement(*(np.ones(size) for size in sizes))
+
+
+def test_platt_scaling_never_sees_its_own_group():
+    """Probabilities are those of a curve fitted on other groups: the gold of a group does not touch its own."""
+    rng = np.random.default_rng(0)
+    scores, groups = rng.normal(size=60), np.repeat(np.arange(12), 5)
+    gold = (scores + rng.normal(size=60) > 0).astype(float)
+    before = platt(scores, gold, groups)
+    assert ((before > 0) & (before < 1)).all() and np.corrcoef(before, scores)[0, 1] > 0.9
+    own = groups == 3
+    after = platt(scores, np.where(own, 1 - gold, gold), groups)
+    np.testing.assert_allclose(after[own], before[own], atol=1e-6)
+    assert not np.allclose(after[~own], before[~own])
+
+
+def test_auroc_of_more_clusters_than_resamples():
+    """Counted resample by resample instead of cluster by cluster: the same numbers."""
+    rng = np.random.default_rng(0)
+    scores, gold, clusters = rng.integers(0, 9, 60) / 9, rng.integers(0, 2, 60), np.arange(60)
+    few, many = (agreement(scores, gold, clusters, ("auroc",), resamples)[1]["auroc"] for resamples in (10, 200))
+    np.testing.assert_allclose(few, many[:10], atol=1e-6)

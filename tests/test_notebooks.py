@@ -9,6 +9,7 @@ import papermill
 import pytest
 
 from lib import paths, study
+from lib.parameters import declared_parameters
 
 NAMES = sorted(file.stem for file in paths.NOTEBOOKS.glob("*.ipynb"))
 
@@ -23,7 +24,7 @@ def test_stored_notebook_is_clean(name):
     assert str(paths.ROOT) not in nbformat.writes(notebook)
     assert "papermill" not in notebook.metadata
     assert sum("parameters" in cell.metadata.get("tags", []) for cell in notebook.cells) == 1
-    assert len(study.declared_parameters(paths.NOTEBOOKS / f"{name}.ipynb")) <= 10
+    assert len(declared_parameters(paths.NOTEBOOKS / f"{name}.ipynb")) <= 10
 
 
 def test_smoke_profile_runs():

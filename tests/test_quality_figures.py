@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.figures import STYLE
+from lib.figures import STYLE, clear
 from lib.length.signals import SIGNALS
 from lib.quality import evaluation, figures
 from lib.quality.heads import HEADS
+from lib.results import make_table
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +47,57 @@ def test_the_best_is_marked_and_the_worse_is_not(outputs, monkeypatch):
     monkeypatch.setattr(figures, "in_order", list)
     found = figures.all_statistics(outputs, ["softmax", "noise", "head"])
     table = figures.score_table(found, figures.AMBIGUITY)
-    flat, auroc = table.loc[figures.AMBIGUITY[0][3]], table.loc[figures.AMBIGUITY[1][3]]
-    assert flat["head"].startswith("0.50") and flat["head"].endswith("+") and flat["softmax"] == "0.00 [0.00, 0.00]"
+    flat, auroc = table.loc[figures.AMBIGUITY[0][3]], table.loc[figures.AMBIGUITY[2][3]]
+    assert flat["head"] == "0.50 [0.50, 0.50]" and flat["softmax"] == "0.00 [0.00, 0.00]"  # an ideal: no marks
     assert auroc["head"].startswith("1.00") and auroc["head"].endswith(("*", "+"))
     assert not auroc["noise"].endswith(("*", "+"))
 
 
-def test_differences_are_those_of_the_statistics(outputs):
+@pytest.fixture(scope="module")
+def rows(outputs) -> pd.DataFrame:
+    """The result rows of these items."""
+    found = []
+    for (method, seed), part in outputs.groupby(["method", "seed"]):
+        for score in ("softmax", "noise") if method == "untrained" else ("head",):
+            identity = {"study": "ambiguity", "dataset": "listing", "model": "m", "method": score, "seed": seed}
+            found += evaluation.rows(evaluation.statistics("listing", part.reset_index(drop=True), part[score].to_numpy()), identity)
+    return make_table(found)
+
+
+def test_differences_are_those_of_the_statistics(outputs, rows):
+    """Of seed-averaged scores; beside them those of every seed against the one untrained score. Where an ideal is named, more is not
+    better.
+    """
     found = figures.all_statistics(outputs, ["softmax", "head"])
-    table = figures.differences(found, figures.AMBIGUITY, "head", ["softmax"])
-    label = figures.AMBIGUITY[2][3]
-    assert table.loc[(label, "softmax"), "value"] == pytest.approx(
-        found["listing"]["head"]["all", "gap_kept"][0] - found["listing"]["softmax"]["all", "gap_kept"][0]
+    table = figures.differences(found, rows, figures.compared(figures.AMBIGUITY), "head", ["softmax"])
+    slice_name, metric, label = figures.AMBIGUITY[2][1:]
+    line, (left, right) = table.loc[(label, "softmax")], (found["listing"][m][slice_name, metric][0] for m in ("head", "softmax"))
+    assert line["value"] == pytest.approx(left - right)
+    assert line["seeds"] == pytest.approx([left - right] * 2, abs=1e-4)  # a constant added to all scores changes no ranking
+    assert table.index.get_level_values(0).tolist() == [label]
+
+
+def test_clear_needs_the_texts_and_every_seed():
+    table = pd.DataFrame({"value": [0.1, 0.1, -0.1], "p_holm": [0.01, 0.2, 0.01], "seeds": [[0.1, 0.2], [0.1, 0.1], [-0.3, 0.1]]})
+    assert clear(table).index.tolist() == [0]
+
+
+def test_over_seeds_takes_the_widest_interval(monkeypatch):
+    monkeypatch.setattr(figures, "in_order", list)
+    found = pd.DataFrame(
+        {"method": ["a", "a", "b"], "slice": "s", "value": [0.2, 0.4, 0.5], "ci_low": [0.1, 0.3, 0.4], "ci_high": [0.3, 0.5, 0.6]}
     )
-    assert figures.AMBIGUITY[0][3] not in table.index.get_level_values(0)  # where 0.5 is ideal, more is not better
+    assert figures.over_seeds(found, "slice", ["a", "b"], 1)["s"].tolist() == ["0.3 [0.1, 0.5]", "0.5 [0.4, 0.6]"]
+
+
+def test_small_packages_are_taken_together():
+    """Texts are counted, not items; every text with graded gold is in one line."""
+    rng, lines = np.random.default_rng(0), []
+    for group, package in enumerate(["big"] * 9 + ["small"] * 3 + ["tiny"]):
+        lines += [{"group": group, "package": package, "slice": f"type={kind}", "gold": gold, "score": rng.random()}
+                  for kind, gold in (("original", 1.0), ("negation", 0.8), (evaluation.HOME_GROUND, 0.5))]  # fmt: skip
+    table = figures.by_package(pd.DataFrame(lines), ["score"])
+    assert table["texts"].to_dict() == {"big": 9, "all smaller ones": 4}
 
 
 def test_updates_until_a_loss_is_reached():
@@ -71,12 +109,12 @@ def test_updates_until_a_loss_is_reached():
 
 
 @pytest.mark.filterwarnings("error")
-def test_figures_draw(outputs, monkeypatch):
+def test_figures_draw(outputs, rows, monkeypatch):
     monkeypatch.setattr(figures, "in_order", list)
     monkeypatch.setattr(figures, "STYLE", {name: ("black", "o", "-") for name in ("softmax", "head", "raw", "fit")})
     items, _ = figures.scored_items(outputs, "listing")
     curves = pd.DataFrame({"method": ["raw", "raw", "fit", "fit"], "seed": 0, "update": [0, 20] * 2, "bce_common": [9.0, 3.0, 2.0, 1.0]})
-    differences = figures.differences(figures.all_statistics(outputs, ["softmax", "head"]), figures.AMBIGUITY, "head", ["softmax"])
+    differences = figures.differences(figures.all_statistics(outputs, ["softmax", "head"]), rows, figures.AMBIGUITY, "head", ["softmax"])
     for figure in (
         figures.drop_by_k(items, ["softmax", "head"]),
         figures.truth_scatter(items, ["softmax", "head"], "gold"),
@@ -96,4 +134,4 @@ def test_every_method_of_the_study_has_a_style():
 
 def test_graded_errors_leave_out_home_ground_and_attested():
     items = pd.DataFrame({"slice": ["type=original", "type=negation", "type=attested", f"type={evaluation.HOME_GROUND}"]})
-    assert figures.graded_errors(items)["slice"].tolist() == ["type=original", "type=negation"]
+    assert evaluation.graded_errors(items)["slice"].tolist() == ["type=original", "type=negation"]

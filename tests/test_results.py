@@ -135,9 +135,9 @@ def test_interval():
 def test_p_value():
     """Normal, from the standard error of the replicates; a difference that is always 0 is no difference."""
     drawn = np.random.default_rng(0).normal(0.3, 0.1, 100_000)
-    assert p_value(0.196, drawn) == pytest.approx(0.05, rel=0.02) and p_value(-0.196, drawn) == p_value(0.196, drawn)
-    assert p_value(0.0, np.zeros(9)) == 1 and p_value(0.2, np.full(9, 0.2)) == 0
-    assert np.isnan(p_value(np.nan, drawn))
+    assert p_value(0.196, drawn, 10**6) == pytest.approx(0.05, rel=0.02) and p_value(-0.196, drawn, 9) == p_value(0.196, drawn, 9)
+    assert p_value(0.0, np.zeros(9), 9) == 1 and p_value(0.2, np.full(9, 0.2), 9) == 0
+    assert np.isnan(p_value(np.nan, drawn, 9)) and np.isnan(p_value(0.1, drawn, 1))
 
 
 @pytest.mark.parametrize(

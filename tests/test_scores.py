@@ -13,8 +13,18 @@ from lib.quality.distributions import NextToken
 from lib.quality.head import SigmoidHead
 from lib.quality.language_models import Text
 from lib.quality.negatives import SAMPLERS, TokenFrequencies, sample
-from lib.quality.scores import AGGREGATES, Baselines, closed_form, head_scores, sequence_scores, token_scores
-from lib.quality.training import Positions, fit, gold_tokens, hidden_states
+from lib.quality.scores import (
+    AGGREGATES,
+    CHUNK,
+    METHOD,
+    Baselines,
+    closed_form,
+    head_scores,
+    sequence_scores,
+    token_scores,
+    untrained_losses,
+)
+from lib.quality.training import Positions, collect, fit, gold_tokens, hidden_states, labels_of
 
 BASELINES = Baselines(scale=0.3, shift=-2.0, power=0.2)
 PROMPTS = ["the cat", "", "return the value of", "10 is"]
@@ -260,3 +270,26 @@ def test_scores_that_are_no_probabilities():
 def test_refuses_unknown_aggregate():
     with pytest.raises(ValueError, match=f"unknown way 'median'.*{', '.join(AGGREGATES)}"):
         sequence_scores(TOKENS, TEXT, "median")
+
+
+def test_untrained_losses_are_the_losses_of_their_scores():
+    """Each closed form with its own negatives and with the common ones; softmax over the whole vocabulary. Chunks do not matter."""
+    lm = language_model()
+    texts = lm.encode(["the cat is"] * 40, [f" on the mat {i} of {i * 7}" for i in range(40)])
+    unigram = TokenFrequencies.from_labels(gold_tokens(texts), len(lm.unembedding))
+    samplers = ("uniform", METHOD)
+    positions = collect(lm, texts, unigram, count=4, samplers=samplers)
+    found = untrained_losses(lm, positions, unigram, samplers, count=4)
+    p = lm.logits(positions.hidden_states).softmax(-1).double()
+    gold = positions.gold[:, None]
+    assert len(gold) > CHUNK
+    assert found["softmax", "cross-entropy"] == pytest.approx(-p.gather(1, gold).log().mean().item(), abs=1e-5)
+    labels = torch.zeros_like(p).scatter_(1, gold, 1.0)
+    full = torch.nn.functional.binary_cross_entropy(p, labels, reduction="sum").item() / len(gold)
+    assert found["softmax", "full"] == pytest.approx(full, abs=1e-4)
+    for sampler in samplers:
+        for name, negatives in (("own", sampler), ("common", METHOD)):
+            ids, there = positions.candidates(negatives, slice(None), 4)
+            score = closed_form(NextToken(lm.logits(positions.hidden_states)), ids, unigram, sampler, 4).double().clamp(1e-12, 1 - 1e-12)
+            loss = torch.nn.functional.binary_cross_entropy(score, labels_of(ids).double(), reduction="none") * there
+            assert found[sampler, name] == pytest.approx(loss.sum().item() / len(gold), abs=1e-5)

@@ -5,7 +5,7 @@ import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from lib import paths, study
+from lib import parameters, paths, study
 from lib.units import FORCE, Unit
 
 DECLARED = {"signals": ["pre"], "seeds": [0, 1], "rate": 1e-3, "items": 5, "name": "x", "fast": True, "profile": "cpu"}
@@ -22,9 +22,9 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def notebook(name: str = "tiny", *cells: str, parameters: str | None = SOURCE):
+def notebook(name: str = "tiny", *cells: str, source: str | None = SOURCE):
     """A notebook of these code cells behind a parameters cell."""
-    first = [] if parameters is None else [new_code_cell(parameters, metadata={"tags": ["parameters"]})]
+    first = [] if source is None else [new_code_cell(source, metadata={"tags": ["parameters"]})]
     path = paths.NOTEBOOKS / f"{name}.ipynb"
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     nbformat.write(new_notebook(cells=[new_markdown_cell("# Tiny"), *first, *map(new_code_cell, cells)], metadata=kernel), path)
@@ -43,16 +43,16 @@ def fails(capsys, *arguments) -> str:
 
 
 def test_declared_parameters(project):
-    assert study.declared_parameters(notebook()) == {"items": 5, "signals": ["pre"], "rate": -1.5e-3, "profile": "cpu"}
+    assert parameters.declared_parameters(notebook()) == {"items": 5, "signals": ["pre"], "rate": -1.5e-3, "profile": "cpu"}
     with pytest.raises(ValueError, match="no cell tagged 'parameters'"):
-        study.declared_parameters(notebook(parameters=None))
+        parameters.declared_parameters(notebook(source=None))
 
 
 @pytest.mark.parametrize(
     "given", [{}, {"rate": 1.0e-4}, {"rate": 1}, {"items": 0}, {"signals": []}, {"seeds": [5]}, {"name": "y", "fast": False}], ids=str
 )
 def test_accepts_values(given):
-    study.check_values("n", given, DECLARED)
+    parameters.check_values("n", given, DECLARED)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_accepts_values(given):
 )
 def test_refuses_values(given, message):
     with pytest.raises(ValueError, match=message):
-        study.check_values("n", given, DECLARED)
+        parameters.check_values("n", given, DECLARED)
 
 
 def test_profile_then_overrides(project):
@@ -91,10 +91,10 @@ def test_papermill_parameters_are_checked_in_the_notebook(project, injected):
     """papermill itself only warns of a misspelt name: the notebook's first cell refuses it, and returns the values otherwise."""
     notebook()
     values = {"items": 3, "signals": ["rpe"], "rate": 0.1, "profile": "cpu", "other": 1}
-    checked = study.check_parameters("tiny", values | {"In": ["", SOURCE, "# Parameters\nitems = 3\n"]})
+    checked = parameters.check_parameters("tiny", values | {"In": ["", SOURCE, "# Parameters\nitems = 3\n"]})
     assert checked == {"items": 3, "signals": ["rpe"], "rate": 0.1, "profile": "cpu"}
     with pytest.raises(ValueError, match="items"):
-        study.check_parameters("tiny", values | {"In": ["", SOURCE, injected]})
+        parameters.check_parameters("tiny", values | {"In": ["", SOURCE, injected]})
 
 
 RUNS = [(file.name.split(".")[0], file.name.split(".")[1]) for file in sorted(paths.PARAMETERS.glob("*.yaml"))]
@@ -107,7 +107,7 @@ def test_real_notebooks_can_be_planned(name, profile):
     path = paths.NOTEBOOKS / f"{name}.ipynb"
     if not path.exists():
         pytest.skip(f"{path.name} does not exist yet")
-    declared, given = study.declared_parameters(path), study.chosen_parameters(path, profile, {})
+    declared, given = parameters.declared_parameters(path), study.chosen_parameters(path, profile, {})
     assert {**declared, **given}.get("profile", profile) == profile
     if name in study.PLANS:
         assert study.PLANS[name]({**declared, **given})
@@ -176,7 +176,7 @@ def test_plan_shows_and_computes_nothing(project, capsys, monkeypatch):
 
 def test_overrides_go_to_the_notebooks_that_have_them(project, capsys, monkeypatch):
     """Several notebooks at once: an override reaches those that declare it, the others run as they are; nobody's is an error."""
-    both = [notebook("one"), notebook("two", parameters="signals = ['pre']")]
+    both = [notebook("one"), notebook("two", source="signals = ['pre']")]
     executed = []
     monkeypatch.setattr(study, "run", lambda path, profile, given: executed.append((path.stem, given)) or path)
     assert study.main([*map(str, both), "-p", "items", "3"]) == 0

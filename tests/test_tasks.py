@@ -42,11 +42,12 @@ def test_listing_right_answers(listed):
 
 
 def test_listing_k_is_the_number_of_right_answers(listed):
-    """What the set still holds, from all of it down to one."""
+    """What the set still holds, from all but one of it down to one; and which names those are."""
     for item in listed.itertuples():
         assert set(item.before) <= set(item.members) and len(set(item.before)) == len(item.before)
-        assert item.k == len(item.members) - len(item.before)
-    assert (listed.groupby("group")["k"].nunique() == listed.groupby("group")["members"].first().str.len()).all()
+        assert item.k == len(item.members) - len(item.before) == len(item.right)
+        assert set(item.right) == set(item.members) - set(item.before) and item.before
+    assert (listed.groupby("group")["k"].nunique() == listed.groupby("group")["members"].first().str.len() - 1).all()
 
 
 def test_listing_answer_is_the_same_at_every_k(listed):
@@ -105,6 +106,12 @@ def test_listing_is_decided_by_the_seed():
 # ---- languages -----------------------------------------------------------------------------------------------------------------------
 
 ENGLISH = Locale("en")
+
+
+def any_name(text: str) -> bool:
+    return True
+
+
 CODES = {name: code for code, name in ENGLISH.territories.items() if len(code) == 2 and code.isalpha()}
 
 
@@ -115,7 +122,7 @@ def official(territory: str, **options) -> set[str]:
 
 @pytest.fixture(scope="module")
 def facts() -> pd.DataFrame:
-    return languages.items(each=300)
+    return languages.items(any_name, each=300)
 
 
 def test_languages_right_answers_are_official(facts):
@@ -127,7 +134,7 @@ def test_languages_right_answers_are_official(facts):
 @pytest.mark.parametrize("seed", range(4))
 def test_languages_wrong_answers_are_not_official(seed):
     """Not in a part of the territory either, nor in practice."""
-    wrong = languages.items(seed, each=300).query("kind == 'wrong'").drop_duplicates(["group", "answer"])
+    wrong = languages.items(any_name, seed, each=300).query("kind == 'wrong'").drop_duplicates(["group", "answer"])
     assert [(t, a) for t, a in zip(wrong["group"], wrong["answer"]) if a in official(t, regional=True, de_facto=True)] == []
 
 
@@ -159,12 +166,21 @@ def test_languages_are_balanced(facts):
     """One wrong item for every right one; `each` limits the territories of either k."""
     counts = facts.groupby(["group", "prompt"])["kind"].value_counts().unstack()
     assert (counts["right"] == counts["wrong"]).all()
-    few = languages.items(each=5)
+    few = languages.items(any_name, each=5)
     assert few.groupby("slice")["group"].nunique().to_dict() == {"k=1": 5, "k=2": 5}
 
 
+def test_languages_are_single_tokens():
+    """Right ones and wrong ones; k stays the number of official languages. None at all is an error."""
+    items = languages.items(short, each=300)
+    assert items["output"].map(short).all() and set(items["slice"]) == {"k=1", "k=2"}
+    assert all(k == f"k={len(official(territory))}" for territory, k in set(zip(items["group"], items["slice"])))
+    with pytest.raises(ValueError, match="no name of a language"):
+        languages.items(lambda text: False)
+
+
 def test_languages_are_decided_by_the_seed():
-    first, again, other = (languages.items(seed, each=5) for seed in (0, 0, 1))
+    first, again, other = (languages.items(any_name, seed, each=5) for seed in (0, 0, 1))
     pd.testing.assert_frame_equal(first, again)
     assert not first["prompt"].equals(other["prompt"])
 
@@ -213,11 +229,12 @@ def test_gold_is_the_share_of_words_left(corrupted):
 
 @pytest.mark.parametrize("name", REPLACING)
 def test_words_that_are_not_wrong_are_untouched(name, corrupted):
-    """A word differs from the original's exactly where it counts as wrong; 1 to MAX_EDITS edits, a swap has two words."""
+    """A word differs from the original's exactly where it counts as wrong; as many edits as EDITS allows, a swap has two words."""
     for item in of_type(corrupted, name):
         assert len(item.after) == len(item.before)
         assert [i for i, (a, b) in enumerate(zip(item.after, item.before)) if a != b] == item.wrong_words
-        assert 1 <= len(item.wrong_words) <= corruption.MAX_EDITS * (2 if name == "word-swap" else 1)
+        most = max(1, round(corruption.EDITS[1] * len(item.before)))
+        assert 1 <= len(item.wrong_words) <= most * (2 if name == "word-swap" else 1)
     counts = {len(item.wrong_words) for item in of_type(corrupted, name)}
     assert len(counts) > 1
 
@@ -232,7 +249,7 @@ def test_deletion_leaves_the_other_words_in_order(corrupted):
     """The word behind each gap is wrong (words of a text differ here, so a gap can be seen)."""
     for item in of_type(corrupted, "deletion"):
         kept = [item.before.index(word) for word in item.after]
-        assert kept == sorted(kept) and 1 <= len(item.before) - len(kept) <= corruption.MAX_EDITS
+        assert kept == sorted(kept) and 1 <= len(item.before) - len(kept) <= max(1, round(corruption.EDITS[1] * len(item.before)))
         assert item.wrong_words == [place for place, i in enumerate(kept) if i - 1 != (kept[place - 1] if place else -1)]
 
 
@@ -250,10 +267,16 @@ def test_identifiers_are_replaced_by_identifiers(corrupted):
         assert {item.after[i] for i in item.wrong_words} | {item.before[i] for i in item.wrong_words} <= names
 
 
+def test_identifiers_change_within_their_punctuation():
+    """Else quotes and full stops would give an edit away."""
+    words, wrong = corruption.identifier(["call", "`my_name`,", "now"], 1, np.random.default_rng(0), {"identifiers": ["os.path"]})
+    assert words == ["call", "`os.path`,", "now"] and wrong == [1]
+
+
 @pytest.mark.parametrize(
     ("word", "is_name"),
     [("my_name", 1), ("`my_name`,", 1), ("os.path", 1), ("camelCase", 1), ("CamelCase", 1), ("ValueError.", 1), ("word", 0), ("Word", 0)]
-    + [("end.", 0), ("NASA", 0), ("3.5", 0), ("(see", 0), ("e.g.", 1)],
+    + [("end.", 0), ("NASA", 0), ("3.5", 0), ("(see", 0), ("e.g.", 0), ("(i.e.,", 0), ("e.gold", 1)],
 )
 def test_what_counts_as_an_identifier(word, is_name):
     assert bool(corruption._IDENTIFIER.match(word)) == bool(is_name)
@@ -335,22 +358,35 @@ def test_attested_with_near_duplicates(seed):
 
 
 def test_self_generation_gold(monkeypatch):
-    """1 for the real continuation; only the first line counts; an empty one is left out and counted."""
+    """1 for the real continuation or its beginning; only the first line counts, and of it no more words than the reference has; one that is
+    too short is left out and counted.
+    """
     seen = []
 
     def outputs(_lm, openings, _max_tokens, _seed):
         seen.extend(openings)
         rest = [CORPUS[CORPUS["source"] == opening.split("\n")[0]]["target"].iloc[0].split()[4:] for opening in openings]
-        return [[f" {' '.join(words)}", f" {' '.join(words)}\nmore", " \nmore", " zzz"][i % 4] for i, words in enumerate(rest)]
+        texts = [" ".join(words) for words in rest]
+        return [[f" {text}", f" {text} and more\nmore", " \nmore", f" {' '.join(text.split()[:5])}"][i % 4] for i, text in enumerate(texts)]
 
     monkeypatch.setattr(self_generation, "sample", outputs)
     items = self_generation.items(None, CORPUS, texts=5, samples=4)
-    assert items.attrs["empty"] == 5 and len(items) == 15 and not items["output"].str.contains("\n").any()
-    assert (items["gold"] == 1).tolist() == [True, True, False] * 5 and items["gold"].between(0, 1).all()
+    assert items.attrs["short"] == 5 and len(items) == 15 and not items["output"].str.contains("\n| and more").any()
+    assert items["gold"].to_numpy() == pytest.approx(1) and items["output"].str.startswith(" ").all()
     texts = CORPUS.set_index(CORPUS["group"].astype(str))
     for item in items.itertuples():
         assert item.prompt == f"{texts.loc[item.group, 'source']}\n{' '.join(texts.loc[item.group, 'target'].split()[:4])}"
     assert len(seen) == 20 and len(set(seen)) == 5
+
+
+def test_sampling_in_a_batch_is_sampling_alone():
+    """With a distribution so sharp that chance has no say, padding to the longest prompt of a batch changes nothing."""
+    lm = language_model()
+    with torch.no_grad():
+        lm.unembedding.mul_(1e4)
+    prompts = ["the cat", "the value of 1 2 3 is the number of items", "a"]
+    together = self_generation.sample(lm, prompts, 6, 0)
+    assert together == [self_generation.sample(lm, [prompt], 6, 0)[0] for prompt in prompts] and all(together)
 
 
 def test_sampling_is_from_the_whole_distribution():

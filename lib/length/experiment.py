@@ -7,7 +7,6 @@ Three parts, each a unit of its own on the same trained model (kept in the cache
 """
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from lib.length import evaluation
 from lib.length.finetuning import DATASETS, Data, Settings, prepare, signal_options, trained_model
 from lib.length.signals import SIGNALS, LengthSignal
+from lib.parameters import check_names, check_seeds, model_label, settings_from
 from lib.results import make_table
 from lib.units import Unit, default_jobs, one_threaded, pending
 from lib.units import run as run_units
@@ -32,17 +32,13 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
     Raises ValueError for anything unknown or out of range, naming the valid choices, before anything is computed.
     """
     signals, seeds = parameters["signals"], parameters["seeds"]
-    for what, chosen in (("signals", signals), ("seeds", seeds)):
-        if not chosen or len(set(chosen)) < len(chosen):
-            raise ValueError(f"{what} must name at least one and none twice, not {chosen}")
-    if min(seeds) < 0:
-        raise ValueError(f"seeds must not be negative: {seeds}")
-    if unknown := [s for s in signals if s not in SIGNALS]:
-        raise ValueError(f"unknown signal {unknown[0]!r}: choose from {', '.join(SIGNALS)}")
-    names = [f.name for f in dataclasses.fields(Settings)]
-    settings = Settings(**{name: parameters[name] for name in names if name in parameters})
+    check_names("signal", signals, SIGNALS)
+    check_seeds(seeds)
+    if not signals:
+        raise ValueError("signals must name at least one")
+    settings = settings_from(Settings, parameters)
     data, values = DATASETS[settings.dataset].fingerprint(), dataclasses.asdict(settings)
-    model = Path(settings.model).name if Path(settings.model).is_dir() else settings.model  # no path of a machine in a unit's name
+    model = model_label(settings.model)
     return [
         Unit("length", settings.dataset, model, signal, part, seed, values | signal_options(signal, settings), data, RECIPE)
         for part in parts
@@ -52,29 +48,24 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
     ]
 
 
-def settings_of(unit: Unit) -> Settings:
-    """The settings among a unit's parameters."""
-    return Settings(**{f.name: unit.parameters[f.name] for f in dataclasses.fields(Settings)})
-
-
 def run(parts: list[str], parameters: dict) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Result rows and items of a notebook's units: read where they are stored, computed where not (see lib.units)."""
     units = plan(parts, parameters)
     todo = pending(units, parameters["profile"])
     if todo:
-        prepare(settings_of(todo[0]))  # corpus and base model, once, before units run side by side
+        prepare(settings_from(Settings, todo[0].parameters))  # corpus and base model, once, before units run side by side
     return run_units(units, compute, parameters["profile"], default_jobs())
 
 
 def compute_alone(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     """`compute` for one unit with everything it needs (corpus, base model), as a stored unit was computed: in one thread."""
-    prepare(settings_of(unit))
+    prepare(settings_from(Settings, unit.parameters))
     return one_threaded(compute, unit)
 
 
 def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows and items of one unit; trains the model first where the cache lacks it."""
-    settings = settings_of(unit)
+    settings = settings_from(Settings, unit.parameters)
     data = prepare(settings)
     model = trained_model(unit, settings, data)
     items = {"in-distribution": _in_distribution, "unseen": _unseen, "faults": _faults}[unit.part](model, unit.method, settings, data)
@@ -94,7 +85,7 @@ def _unseen(model, method: str, settings: Settings, data: Data) -> pd.DataFrame:
     longest = evaluation.BUCKETS[-1][1]
     references = _sample(data.split("test", low=settings.max_train_length, high=longest), 2 * settings.items)
     return pd.concat(
-        [_control(model, method, settings, data), _quality(model, method, references, "long-references", data)], ignore_index=True
+        [control(model, method, settings, data), _quality(model, method, references, "long-references", data)], ignore_index=True
     )
 
 
@@ -106,7 +97,7 @@ def _faults(model, method: str, settings: Settings, data: Data) -> pd.DataFrame:
         else:
             model.length_signal = _FirstStepFault(signal)
         torch.manual_seed(0)
-        parts.append(_control(model, method, settings, data).assign(setting=f"fault={fault}"))
+        parts.append(control(model, method, settings, data).assign(setting=f"fault={fault}"))
         model.length_signal = signal.eval()
     return pd.concat(parts, ignore_index=True)
 
@@ -132,10 +123,10 @@ def _sample(pairs: pd.DataFrame, count: int) -> pd.DataFrame:
     return pairs.sample(min(count, len(pairs)), random_state=0).reset_index(drop=True)
 
 
-def _control(model, method: str, settings: Settings, data: Data) -> pd.DataFrame:
-    """Random requested lengths on random test sources, `items` a bucket; the same ones for every signal and seed."""
+def control(model, method: str, settings: Settings, data: Data, split: str = "test") -> pd.DataFrame:
+    """Random requested lengths on random sources of a split, `items` a bucket; the same ones for every signal and seed."""
     rng = np.random.default_rng(0)
-    pairs = data.split("test")
+    pairs = data.split(split)
     parts = []
     for low, high in evaluation.BUCKETS:
         chosen = pairs.iloc[rng.choice(len(pairs), settings.items, replace=len(pairs) < settings.items)]

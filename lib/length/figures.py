@@ -253,7 +253,7 @@ def compare(
         chosen = [part[(part["method"] == m) & (part["setting"] == s)] for m, s in (left, right)]
         values, drawn = zip(*(evaluation.replicates(side) for side in chosen))
         low, high = interval(join(drawn[0][metric], drawn[1][metric]))
-        p = p_value(values[0][metric] - values[1][metric], drawn[0][metric] - drawn[1][metric])
+        p = p_value(values[0][metric] - values[1][metric], drawn[0][metric] - drawn[1][metric], chosen[0]["group"].nunique())
         seeds = []
         for seed in sorted(set(chosen[0]["seed"])):
             alone = [evaluation.replicates(side[side["seed"] == seed], 1)[0][metric] for side in chosen]

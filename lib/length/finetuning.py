@@ -122,7 +122,8 @@ def _tiny_bart(settings: Settings, table: pd.DataFrame) -> Path:
 def trained_model(unit: Unit, settings: Settings, data: Data) -> nn.Module:
     """The base model fine-tuned with the unit's signal and seed, from the cache or trained now. In eval mode."""
     torch.manual_seed(unit.seed)  # a learned signal starts from the seed
-    model = LengthControlled.from_pretrained(str(data.base), signal=unit.method, signal_options=signal_options(unit.method, settings))
+    options = {name: value for name, value in unit.parameters.items() if name not in dataclasses.asdict(settings)}
+    model = LengthControlled.from_pretrained(str(data.base), signal=unit.method, signal_options=options)
     special = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id")
     model.generation_config = GenerationConfig(
         **{name: getattr(model.config, name, None) for name in special}

@@ -5,9 +5,15 @@ An undefined value (one class only, a constant score) is NaN, with a warning.
 """
 
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.stats import rankdata
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from lib.results import RESAMPLES, cluster_weights
 
@@ -15,7 +21,7 @@ CORRELATIONS = ("pearson", "spearman")
 RANKINGS = ("auroc", "ap")
 PROBABILITIES = ("bce", "brier", "ece")
 BINS = 10  # equally wide, of the expected calibration error
-_CHUNK = 2_000_000  # weights held at once
+_CHUNK = 8_000_000  # numbers held at once, where items by resamples (or by clusters) are needed
 
 
 def agreement(
@@ -36,41 +42,85 @@ def agreement(
     if metrics is None:
         inside = scores.min() >= 0 and scores.max() <= 1
         metrics = CORRELATIONS + (RANKINGS if binary else ()) + (PROBABILITIES if binary and inside else ())
-    drawn, member = cluster_weights(clusters, resamples)
-    drawn = np.vstack([np.ones((1, drawn.shape[1])), drawn])  # replicate 0 is the sample itself
-    order = np.argsort(scores, kind="stable")
-    x, y, member = scores[order], gold[order], member[order]
-    values = {metric: np.empty(resamples + 1) for metric in metrics}
-    size = max(1, _CHUNK // len(scores))
-    for start in range(0, resamples + 1, size):
-        weights = drawn[start : start + size][:, member]
-        for metric in metrics:
-            values[metric][start : start + size] = _FUNCTIONS[metric](x, y, weights)
+    draws = _Draws(clusters, resamples)
+    values = {metric: _FUNCTIONS[metric](scores, gold, draws) for metric in metrics}
     for metric, found in values.items():
         if np.isnan(found[0]):
             warnings.warn(f"{metric} is undefined: gold or scores do not vary ({len(scores)} items)", stacklevel=2)
     return {m: float(v[0]) for m, v in values.items()}, {m: v[1:] for m, v in values.items()}
 
 
-# ---- each metric: scores in rising order (N,), gold (N,), weights (R, N) -> (R,) -----------------------------------------------------
+def platt(scores: np.ndarray, gold: np.ndarray, clusters: np.ndarray, folds: int = 5) -> np.ndarray:
+    """Scores turned into probabilities by a logistic curve (Platt scaling) that was fitted on the other folds of clusters. All (N,)"""
+    curve = make_pipeline(StandardScaler(), LogisticRegression(C=1e6))  # hardly any penalty: two numbers
+    splits = GroupKFold(min(folds, len(np.unique(clusters))))
+    return cross_val_predict(curve, np.asarray(scores, float)[:, None], gold, groups=clusters, cv=splits, method="predict_proba")[:, 1]
 
 
-def _pearson(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    x, y, total = x - x.mean(), y - y.mean(), weights.sum(1)
-    mean_x, mean_y = weights @ x / total, weights @ y / total
-    covariance = weights @ (x * y) / total - mean_x * mean_y
-    variance_x, variance_y = weights @ x**2 / total - mean_x**2, weights @ y**2 / total - mean_y**2
+# ---- each metric: scores (N,), gold (N,), resamples -> (1 + R,), of the sample itself and of every resample -------------------------
+
+
+class _Draws:
+    """Bootstrap resamples of clusters; the first is the sample itself."""
+
+    def __init__(self, clusters: np.ndarray, resamples: int):
+        drawn, self.member = cluster_weights(clusters, resamples)
+        self.drawn = np.vstack([np.ones((1, drawn.shape[1])), drawn])  # (1 + R, C)
+
+    def sum(self, per_item: np.ndarray) -> np.ndarray:
+        """Sum over items. (N,) -> (1 + R,)"""
+        return self.drawn @ np.bincount(self.member, per_item, self.drawn.shape[1])
+
+    def mean(self, per_item: np.ndarray) -> np.ndarray:
+        return self.sum(per_item) / self.sum(np.ones(len(per_item)))
+
+    def weights(self) -> Iterator[np.ndarray]:
+        """How often each item is drawn, some resamples at a time. (r, N)"""
+        size = max(1, _CHUNK // len(self.member))
+        for start in range(0, len(self.drawn), size):
+            yield self.drawn[start : start + size][:, self.member]
+
+
+def _pearson(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
+    x, y = x - x.mean(), y - y.mean()
+    mean_x, mean_y = draws.mean(x), draws.mean(y)
+    covariance = draws.mean(x * y) - mean_x * mean_y
+    variance_x, variance_y = draws.mean(x**2) - mean_x**2, draws.mean(y**2) - mean_y**2
     varies = (variance_x > 1e-12 * x.var()) & (variance_y > 1e-12 * y.var())  # a resample may hold one value only
-    return np.divide(covariance, np.sqrt(np.abs(variance_x * variance_y)), out=np.full(len(weights), np.nan), where=varies)
+    return np.divide(covariance, np.sqrt(np.abs(variance_x * variance_y)), out=np.full(len(mean_x), np.nan), where=varies)
 
 
-def _spearman(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    return _pearson(rankdata(x), rankdata(y), weights)
+def _spearman(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
+    return _pearson(rankdata(x), rankdata(y), draws)
 
 
-def _auroc(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Share of (right, wrong) pairs in order; a tie counts one half."""
-    right, wrong = y == 1, y == 0
+def _auroc(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
+    """Share of (right, wrong) pairs in order; a tie counts one half.
+
+    Counted once for every two clusters, which is much less work than once for every resample as long as clusters are few.
+    """
+    right, wrong = y == 1, np.flatnonzero(y == 0)
+    wrong = wrong[np.argsort(x[wrong], kind="stable")]
+    clusters = draws.drawn.shape[1]
+    if clusters > len(draws.drawn):
+        return np.concatenate([_weighted_auroc(x, right, wrong, weights) for weights in draws.weights()])
+    right = np.flatnonzero(right)
+    lower, upper = (np.searchsorted(x[wrong], x[right], side=side) for side in ("left", "right"))
+    halves = csr_array((np.full(len(right), 0.5), (draws.member[right], np.arange(len(right)))), shape=(clusters, len(right)))
+    pairs = np.zeros((clusters, clusters))  # (cluster of the right one, cluster of the wrong one)
+    width = max(1, _CHUNK // (len(x) + 1))
+    for first in range(0, clusters, width):
+        columns = np.arange(first, min(first + width, clusters))
+        below = np.zeros((len(wrong) + 1, len(columns)), np.float32)  # wrong ones of each cluster below each rank
+        below[1:] = np.cumsum(draws.member[wrong][:, None] == columns, axis=0, dtype=np.float32)
+        pairs[:, columns] = halves @ (below[lower] + below[upper])
+    count = draws.sum(1.0 * (y == 1)) * draws.sum(1.0 * (y == 0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return ((draws.drawn @ pairs) * draws.drawn).sum(1) / count
+
+
+def _weighted_auroc(x: np.ndarray, right: np.ndarray, wrong: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """x (N,), right (N,) bool, wrong: ids in order of their scores, weights (r, N) -> (r,)"""
     lower, upper = (np.searchsorted(x[wrong], x[right], side=side) for side in ("left", "right"))
     below = np.hstack([np.zeros((len(weights), 1)), np.cumsum(weights[:, wrong], 1)])  # weight of the wrong ones below each rank
     wins = ((below[:, lower] + below[:, upper]) / 2 * weights[:, right]).sum(1)
@@ -78,32 +128,31 @@ def _auroc(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return wins / (below[:, -1] * weights[:, right].sum(1))
 
 
-def _ap(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _ap(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
     """Average precision: precision at each score from the top, weighted by the recall gained there (as in scikit-learn)."""
-    down, hits_of = weights[:, ::-1], (weights * (y == 1))[:, ::-1]
-    last = len(x) - 1 - np.searchsorted(x, x[::-1], side="left")  # ties share one threshold
-    hits, seen = np.cumsum(hits_of, 1), np.cumsum(down, 1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return (np.nan_to_num(hits / seen)[:, last] * hits_of).sum(1) / hits[:, -1]
+    down = np.argsort(-x, kind="stable")
+    last = np.searchsorted(-x[down], -x[down], side="right") - 1  # ties share one threshold
+    found = []
+    for weights in draws.weights():
+        hits_of, seen = (weights * (y == 1))[:, down], np.cumsum(weights[:, down], 1)
+        hits = np.cumsum(hits_of, 1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found.append((np.nan_to_num(hits / seen)[:, last] * hits_of).sum(1) / hits[:, -1])
+    return np.concatenate(found)
 
 
-def _mean(per_item: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    return weights @ per_item / weights.sum(1)
-
-
-def _bce(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _bce(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
     clipped = np.clip(x, 1e-7, 1 - 1e-7)  # a score of exactly 0 or 1 would cost infinitely much
-    return _mean(-(y * np.log(clipped) + (1 - y) * np.log1p(-clipped)), weights)
+    return draws.mean(-(y * np.log(clipped) + (1 - y) * np.log1p(-clipped)))
 
 
-def _brier(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    return _mean((x - y) ** 2, weights)
+def _brier(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
+    return draws.mean((x - y) ** 2)
 
 
-def _ece(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _ece(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
     bins = np.minimum((x * BINS).astype(int), BINS - 1)
-    gaps = [np.abs(weights[:, bins == b] @ (x - y)[bins == b]) for b in np.unique(bins)]
-    return np.sum(gaps, 0) / weights.sum(1)
+    return np.sum([np.abs(draws.mean((bins == b) * (x - y))) for b in np.unique(bins)], 0)
 
 
 _FUNCTIONS = {"pearson": _pearson, "spearman": _spearman, "auroc": _auroc, "ap": _ap, "bce": _bce, "brier": _brier, "ece": _ece}

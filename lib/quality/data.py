@@ -5,7 +5,7 @@ Hidden states are kept in the cache, named by the hash of the token ids and of t
 
 import dataclasses
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +16,14 @@ from torch import Tensor
 from lib import paths
 from lib.corpora import docstrings
 from lib.quality import scores
-from lib.quality.distributions import MODES
+from lib.quality.distributions import CHUNK, MODES
 from lib.quality.language_models import SMOLLM2, LanguageModel, Text
 from lib.quality.negatives import TokenFrequencies
 from lib.quality.tasks import corruption, languages, listing, self_generation
-from lib.quality.training import Positions, collect, gold_tokens, hidden_states
+from lib.quality.training import Positions, collect, gold_tokens, hidden_states, labels_of
 from lib.results import write_atomically
 
-RECIPE = 1  # bump when a change in lib/quality moves the numbers
+RECIPE = 2  # bump when a change in lib/quality moves the numbers
 TASKS = ("listing", "languages", "corruption", "self-generation")
 MAX_TOKENS = 96  # of a training text; longer ones are cut
 
@@ -77,7 +77,7 @@ def prepare(settings: Settings) -> Base:
     """The model, the unigram frequencies of the training labels, and the two fitted baselines."""
     lm = language_model(settings.model)
     held_out = positions(settings, "validation")
-    return Base(lm, unigram(settings), _baselines(lm, held_out))
+    return Base(lm, unigram(settings), _baselines(lm, held_out, settings.negatives))
 
 
 @lru_cache(maxsize=1)
@@ -118,21 +118,15 @@ def _states() -> Path:
     return paths.CACHE / "states"
 
 
-def _baselines(lm: LanguageModel, held_out: Positions, limit: int = 4096) -> scores.Baselines:
+def _baselines(lm: LanguageModel, held_out: Positions, count: int, limit: int = 4096) -> scores.Baselines:
     """Fitted on validation positions and their negatives of the paper's sampler."""
-    hidden, gold = held_out.hidden_states[:limit].to(lm.device), held_out.gold[:limit].to(lm.device)
-    negatives = held_out.negatives[scores.METHOD][:limit].long().to(lm.device)
+    ids, present = held_out.candidates(scores.METHOD, slice(limit), count)
     logits, log_p = [], []
-    for start in range(0, len(gold), 128):
-        part = slice(start, start + 128)
-        all_logits = lm.logits(hidden[part])
-        ids = torch.cat([gold[part, None], negatives[part].clamp(min=0)], 1)
-        logits.append(all_logits.gather(1, ids))
-        log_p.append(logits[-1] - all_logits.logsumexp(1, keepdim=True))
-    labels = torch.zeros_like(torch.cat(logits))
-    labels[:, 0] = 1
-    present = torch.cat([torch.ones_like(negatives[:, :1], dtype=torch.bool), negatives >= 0], 1)
-    return scores.Baselines.fit(torch.cat(logits)[present].cpu(), torch.cat(log_p)[present].cpu(), labels[present].cpu())
+    for start in range(0, len(ids), CHUNK):
+        all_logits = lm.logits(held_out.hidden_states[start : start + CHUNK].to(lm.device))[: len(ids) - start]
+        logits.append(all_logits.gather(1, ids[start : start + CHUNK].to(lm.device)).cpu())
+        log_p.append(logits[-1] - all_logits.logsumexp(1, keepdim=True).cpu())
+    return scores.Baselines.fit(torch.cat(logits)[present], torch.cat(log_p)[present], labels_of(ids)[present])
 
 
 def task_states(settings: Settings, task: str) -> tuple[pd.DataFrame, list[Text], Tensor]:
@@ -148,9 +142,9 @@ def task_items(settings: Settings, task: str) -> pd.DataFrame:
     """Items of a task."""
     lm = language_model(settings.model)
     if task == "listing":
-        return listing.items(lambda text: len(lm.tokenizer(text, add_special_tokens=False)["input_ids"]) == 1, max(1, settings.texts // 15))
+        return listing.items(partial(single_token, lm), max(1, settings.texts // 15))
     if task == "languages":
-        return languages.items(each=max(1, settings.texts // 2))
+        return languages.items(partial(single_token, lm), each=max(1, settings.texts // 2))
     if task == "corruption":
         return corruption.items(_corpus(), settings.texts)
     file = paths.CACHE / "items" / f"{task}-{lm.fingerprint()}-{docstrings.fingerprint()}-{settings.texts}-r{RECIPE}.parquet"
@@ -158,6 +152,11 @@ def task_items(settings: Settings, task: str) -> pd.DataFrame:
         made = self_generation.items(lm, _corpus(), settings.texts)
         write_atomically(file, lambda partial: made.to_parquet(partial, index=False))
     return pd.read_parquet(file)
+
+
+def single_token(lm: LanguageModel, text: str) -> bool:
+    """Whether a text is one token of the model."""
+    return len(lm.tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
 
 
 def wrong_tokens(settings: Settings, items: pd.DataFrame, texts: list[Text]) -> np.ndarray:

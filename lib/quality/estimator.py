@@ -36,7 +36,7 @@ class QualityEstimator:
         rank: int | None = 32,
         sampler: str = scores.METHOD,
         updates: int = 400,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 1e-2,
         positions_per_batch: int = 1024,
         seed: int = 0,
         chat: bool = False,

@@ -1,10 +1,10 @@
 """What each task says about a score: from items with their scores to the rows of the result table.
 
-Every statistic but Pearson, mean scores and the share of the gap survives a monotone transform of the score. `p_high_above_low`: share of
-answers that score higher where many are right (k >= HIGH) than the same answer where it is the only one (ties one half): 0.5 is ideal for a
-score that does not drop; softmax is far below. `gap_kept`: share of the gap between right (k = 1) and wrong answers that is left at
-k >= HIGH.
+`listing` and `languages` judge single tokens: no monotone transform of a score can change their statistics, but for mean scores and the
+share of the gap. The other tasks join the tokens of a text, so there a transform of token scores does change rankings.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,17 @@ from lib.results import RESAMPLES, cluster_weights, interval
 HIGH, LOW = 4, 2  # right answers left: "many" from HIGH on; wrong answers to compare with up to LOW
 STUDY = {"listing": "ambiguity", "languages": "ambiguity", "corruption": "quality", "self-generation": "quality"}
 
-Statistics = dict[tuple[str, str], tuple[float, np.ndarray, int]]  # (slice, metric): value, replicates, number of items
+
+class Statistic(NamedTuple):
+    """One number about a score: its value, bootstrap replicates (R,), and how many items and clusters of items it is made of."""
+
+    value: float
+    replicates: np.ndarray
+    n: int
+    clusters: int
+
+
+Statistics = dict[tuple[str, str], Statistic]  # by (slice, metric)
 
 
 def statistics(task: str, items: pd.DataFrame, score: np.ndarray) -> Statistics:
@@ -28,9 +38,10 @@ def statistics(task: str, items: pd.DataFrame, score: np.ndarray) -> Statistics:
 def rows(found: Statistics, identity: dict) -> list[dict]:
     """Rows of the result table, with intervals."""
     table = []
-    for (name, metric), (value, replicates, count) in found.items():
-        low, high = interval(replicates) if np.isfinite(replicates).any() else (np.nan, np.nan)
-        table.append({**identity, "slice": name, "metric": metric, "value": value, "ci_low": low, "ci_high": high, "n": count})
+    for (name, metric), found_here in found.items():
+        low, high = interval(found_here.replicates) if np.isfinite(found_here.replicates).any() else (np.nan, np.nan)
+        numbers = {"value": found_here.value, "ci_low": low, "ci_high": high, "n": found_here.n}
+        table.append({**identity, "slice": name, "metric": metric, **numbers})
     return table
 
 
@@ -47,50 +58,91 @@ def token_statistics(items: pd.DataFrame, wrong: np.ndarray, text: np.ndarray, s
     return found
 
 
-def _agree(items: pd.DataFrame, name: str, metrics: tuple[str, ...]) -> Statistics:
+def correlation(task: str, items: pd.DataFrame, score: np.ndarray) -> Statistics:
+    """Pearson and Spearman of one score with the graded gold of a task of study `quality`: all errors but home ground, or all items."""
+    items = items.assign(score=np.asarray(score, float))
+    return _correlation(graded_errors(items), "errors") if task == "corruption" else _correlation(items)
+
+
+def graded_errors(items: pd.DataFrame) -> pd.DataFrame:
+    """The corruption items with graded gold: originals and all errors but home ground."""
+    return items[items["slice"].str.removeprefix("type=").isin({"original", *TYPES} - {HOME_GROUND})]
+
+
+def mean(values, clusters: pd.Series) -> Statistic:
+    """Mean of values (N,) whose clusters are resampled whole."""
+    weights, groups = _weights(clusters)
+    top, bottom = (weights @ _sums(part, clusters, groups) for part in (values, np.ones(len(clusters))))
+    return _ratio(top, bottom, len(clusters), len(groups))
+
+
+def above(many: pd.DataFrame, alone: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Listing: of one set after another, how often its answers score higher in `many` than the same answer in `alone` (ties one half), and
+    how often they tie. Every order of a set counts the same.
+    """
+    before = alone.set_index(["group", "order"])["score"].reindex(pd.MultiIndex.from_frame(many[["group", "order"]])).to_numpy()
+    ties = many["score"].to_numpy() == before
+    table = many[["group", "order"]].assign(above=(many["score"].to_numpy() > before) + 0.5 * ties, ties=ties)
+    by_set = table.groupby(["group", "order"])[["above", "ties"]].mean().groupby("group").mean()
+    return by_set["above"], by_set["ties"]
+
+
+def _agree(items: pd.DataFrame, name: str, metrics: tuple[str, ...] | None) -> Statistics:
+    """`metrics` None: all that gold and score allow."""
     if items.empty:
         return {}
     values, replicates = agreement(items["score"].to_numpy(), items["gold"].to_numpy(), items["group"].to_numpy(), metrics)
-    return {(name, metric): (values[metric], replicates[metric], len(items)) for metric in metrics}
+    return {(name, m): Statistic(values[m], replicates[m], len(items), items["group"].nunique()) for m in values}
 
 
-def _correlation(items: pd.DataFrame) -> Statistics:
-    return _agree(items, "all", ("pearson", "spearman"))
+def _correlation(items: pd.DataFrame, name: str = "all") -> Statistics:
+    return _agree(items, name, ("pearson", "spearman"))
 
 
 def _corruption(items: pd.DataFrame) -> Statistics:
+    """AUROC tells originals from edited texts, whichever they are; `p_right_above_wrong` the original from its own edited version."""
     kind, found = items["slice"].str.removeprefix("type="), {}
+    originals = items[kind == "original"].set_index("text")
     for name in TYPES:
         edited = items[kind == name]
-        originals = items[(kind == "original") & items["group"].isin(edited["group"])]
-        both = pd.concat([originals, edited])
+        both = pd.concat([originals.loc[originals.index.isin(edited["text"])].reset_index(), edited])
         found |= _agree(both.assign(gold=(both["gold"] == 1).astype(float)), f"type={name}", ("auroc",))
-    found |= _agree(items[kind == "attested"], "type=attested", ("auroc",))
-    errors = items[kind.isin({"original", *TYPES} - {HOME_GROUND})]
-    return found | _agree(errors, "errors", ("pearson", "spearman"))
+        if len(edited):
+            right, wrong = originals["score"].reindex(edited["text"]).to_numpy(), edited["score"].to_numpy()
+            found[f"type={name}", "p_right_above_wrong"] = mean((right > wrong) + 0.5 * (right == wrong), edited["group"])
+    found |= _agree(items[kind == "attested"], "type=attested", None)  # right or wrong, half each: also judged as a probability
+    return found | _correlation(graded_errors(items), "errors")
 
 
 def _listing(items: pd.DataFrame) -> Statistics:
+    """`p_high_above_low`: how often a right answer scores higher where many are right (k >= HIGH) than where it is the only one, ties one
+    half (`tie_share` says how many): 0.5 for a score that does not drop. Every set counts the same. `gap_kept`: share of the gap between
+    right (k = 1) and wrong answers that is left at k >= HIGH; undefined where there is no clear gap.
+    """
     k = items["slice"].str.removeprefix("k=").astype(int)
     right = items["gold"] == 1
-    many, few = items[right & (k >= HIGH)], items[~right & (k <= LOW)]
-    found = _agree(pd.concat([many, few]), "right-many-wrong-few", ("auroc",)) | _mean_by_k(items[right], k[right])
-    alone = items[right & (k == 1)].set_index(["group", "order"])["score"]
-    before = alone.reindex(pd.MultiIndex.from_frame(many[["group", "order"]])).to_numpy()
-    above = (many["score"].to_numpy() > before) + 0.5 * (many["score"].to_numpy() == before)
-    found["all", "p_high_above_low"] = mean(above, many["group"])
-    weights, groups = _weights(items["group"])
-    each_order = many.groupby(["group", "order"])["score"].mean().reset_index()  # as in `alone`, every order counts once
-    means = []
-    for part in (each_order, items[right & (k == 1)], few):
-        count = _sums(np.ones(len(part)), part["group"], groups)
-        with np.errstate(invalid="ignore", divide="ignore"):  # a resample may hold none of the sets
-            means.append((weights @ _sums(part["score"], part["group"], groups)) / (weights @ count))
-    found["all", "gap_kept"] = _ratio(means[0] - means[2], means[1] - means[2], len(many) + len(few))
+    many, alone, few = items[right & (k >= HIGH)], items[right & (k == 1)], items[~right & (k <= LOW)]
+    found = _mean_by_k(items[right], k[right])
+    if many.empty:
+        return found
+    for kind, wrong in few.groupby("kind"):
+        found |= _agree(pd.concat([many, wrong]), f"right-many-wrong-{kind}", ("auroc",))
+    for metric, by_set in zip(("p_high_above_low", "tie_share"), above(many, alone)):
+        found["all", metric] = mean(by_set.to_numpy(), by_set.index.to_series())._replace(n=len(many))
+    sets = pd.DataFrame({name: _by_set(part) for name, part in (("many", many), ("alone", alone), ("few", few))}).dropna()
+    weights, _ = _weights(sets.index.to_series())
+    kept, whole = (weights @ (sets[name] - sets["few"]).to_numpy() for name in ("many", "alone"))
+    clear = interval(whole[1:])[0] > 0
+    found["all", "gap_kept"] = _ratio(kept, whole if clear else np.full(len(whole), np.nan), len(many), len(sets))
     return found
 
 
+def _by_set(items: pd.DataFrame) -> pd.Series:
+    return items.groupby(["group", "order"])["score"].mean().groupby("group").mean()
+
+
 def _languages(items: pd.DataFrame) -> Statistics:
+    """`p_high_above_low` compares right answers at k = 2 with *other* right answers, of other territories, at k = 1."""
     is_prior = items["prior"].astype(bool)
     named, prior = items[~is_prior], items[is_prior]
     k = named["slice"].str.removeprefix("k=").astype(int)
@@ -101,21 +153,13 @@ def _languages(items: pd.DataFrame) -> Statistics:
     found |= _agree(pd.concat([named[right & (k == 2)], named[~right & (k == 1)]]), "right-many-wrong-few", ("auroc",))
     found |= _agree(prior, "prior", ("auroc",))
     both = named[right].assign(gold=(k[right] == 2).astype(float))  # right answers only: does k = 2 score below k = 1?
-    values, replicates = agreement(both["score"].to_numpy(), both["gold"].to_numpy(), both["group"].to_numpy(), ("auroc",))
-    found["all", "p_high_above_low"] = (values["auroc"], replicates["auroc"], len(both))
-    return found
+    return found | {("all", "p_high_above_low"): _agree(both, "all", ("auroc",))["all", "auroc"]}
 
 
 def _mean_by_k(right: pd.DataFrame, k: pd.Series) -> Statistics:
     """Mean score of right answers for every k."""
     parts = {number: right[k == number] for number in sorted(k.unique())}
     return {(f"k={number}", "mean_score"): mean(part["score"], part["group"]) for number, part in parts.items()}
-
-
-def mean(values, clusters: pd.Series) -> tuple[float, np.ndarray, int]:
-    """Mean, its replicates, and the number of values."""
-    weights, groups = _weights(clusters)
-    return _ratio(weights @ _sums(values, clusters, groups), weights @ _sums(np.ones(len(clusters)), clusters, groups), len(clusters))
 
 
 def _weights(clusters: pd.Series) -> tuple[np.ndarray, np.ndarray]:
@@ -129,7 +173,7 @@ def _sums(values, clusters: pd.Series, groups: np.ndarray) -> np.ndarray:
     return np.bincount(np.searchsorted(groups, clusters.to_numpy()), np.asarray(values, float), len(groups))
 
 
-def _ratio(top: np.ndarray, bottom: np.ndarray, count: int) -> tuple[float, np.ndarray, int]:
+def _ratio(top: np.ndarray, bottom: np.ndarray, n: int, clusters: int) -> Statistic:
     with np.errstate(invalid="ignore", divide="ignore"):
         values = top / bottom
-    return float(values[0]), values[1:], count
+    return Statistic(float(values[0]), values[1:], n, clusters)

@@ -1,22 +1,24 @@
 """The Sigmoid Head experiment: train heads on a frozen language model, score the items of every task, measure.
 
 Units of two kinds:
-- study `sampling`, part `training`, one a head and seed: learning curve on held-out text; the trained head is kept in the cache;
+- study `sampling`, part `training`, one a head and seed: learning curve on held-out text; the trained head is kept in the cache. And once,
+  as seed 0, the losses of scores that need no training (method `untrained`);
 - studies `ambiguity` and `quality`, one a task and seed: items with the scores of all heads (method `heads`; part `scores` for the main
   ones, part `ablation` for those of notebook 13), and once, as seed 0, with the scores that need no training (method `untrained`).
 """
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from torch import Tensor
 
 from lib.corpora import docstrings
+from lib.parameters import check_names, check_seeds, model_label, settings_from
 from lib.quality import evaluation, scores
 from lib.quality.data import RECIPE, TASKS, Settings, positions, prepare, task_states, wrong_tokens
-from lib.quality.heads import HEADS, HELD_OUT, learning_rate, own_limit, train_head, trained_head
-from lib.quality.language_models import Text
+from lib.quality.heads import HEADS, held_out, learning_rate, own_limit, train_head, trained_head
+from lib.quality.language_models import LanguageModel, Text
 from lib.quality.negatives import SAMPLERS
 from lib.quality.training import gold_tokens, text_numbers
 from lib.results import make_table, setting_name
@@ -30,21 +32,17 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
     Raises ValueError for anything unknown or out of range, naming the valid choices, before anything is computed.
     """
     heads, seeds, tasks = parameters["heads"], parameters["seeds"], parameters.get("tasks", [])
-    for what, chosen, known in (("head", heads, HEADS), ("task", tasks, TASKS)):
-        if unknown := [name for name in chosen if name not in known]:
-            raise ValueError(f"unknown {what} {unknown[0]!r}: choose from {', '.join(known)}")
-        if len(set(chosen)) < len(chosen):
-            raise ValueError(f"{what}s must not be named twice: {chosen}")
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds must name at least one, none twice and none negative, not {seeds}")
-    settings = settings_of(parameters)
+    check_names("head", heads, HEADS)
+    check_names("task", tasks, TASKS)
+    check_seeds(seeds)
+    settings = settings_from(Settings, parameters)
     values, data = dataclasses.asdict(settings), docstrings.fingerprint()
-    model = Path(settings.model).name if Path(settings.model).is_dir() else settings.model
+    model = model_label(settings.model)
     units = []
     if "training" in parts:
         for seed in seeds:
             units += [Unit("sampling", "docstrings", model, head, "training", seed, settings.of_heads(), data, RECIPE) for head in heads]
-        units.append(Unit("sampling", "docstrings", model, "closed-form", "training", 0, settings.of_heads(), data, RECIPE))
+        units.append(Unit("sampling", "docstrings", model, "untrained", "training", 0, settings.of_heads(), data, RECIPE))
     for part in [part for part in parts if part != "training"]:
         for task in tasks:
             study = evaluation.STUDY[task]
@@ -54,17 +52,12 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
     return units
 
 
-def settings_of(parameters: dict) -> Settings:
-    """The settings among the parameters of a notebook or a unit."""
-    return Settings(**{f.name: parameters[f.name] for f in dataclasses.fields(Settings) if f.name in parameters})
-
-
 def run(parts: list[str], parameters: dict) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Result rows and items of a notebook's units: read where they are stored, computed where not (see lib.units)."""
     units = plan(parts, parameters)
     todo = pending(units, parameters["profile"])
     if todo:
-        settings = settings_of(parameters)
+        settings = settings_from(Settings, parameters)
         for split in ("train", "validation"):  # once, before units run side by side
             positions(settings, split)
         for task in {unit.dataset for unit in todo if unit.part != "training"}:
@@ -74,7 +67,7 @@ def run(parts: list[str], parameters: dict) -> tuple[pd.DataFrame, pd.DataFrame]
 
 def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows and items of one unit."""
-    settings = settings_of(unit.parameters)
+    settings = settings_from(Settings, unit.parameters)
     if unit.part == "training":
         return _training(unit, settings)
     items, texts, states = task_states(settings, unit.dataset)
@@ -82,6 +75,10 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
         base = prepare(settings)
         options = {"samplers": SAMPLERS, "count": settings.negatives, "mode": settings.dominant}
         tokens = scores.token_scores(base.lm, texts, base.unigram, base.baselines, states=states, **options).drop(columns="token_id")
+        if unit.dataset == "listing":
+            tokens["right-mass"] = _right_mass(base.lm, items, states)
+        if unit.study == "quality":  # what a score would be worth that knows the length of a text only
+            tokens["length"] = tokens.groupby("text")["text"].transform("size").astype(float)
     else:
         columns = {"text": text_numbers(texts)}
         gold = gold_tokens(texts)
@@ -110,22 +107,47 @@ def _judge(
             statistics |= evaluation.token_statistics(items, wrong, text, tokens[method])
         identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": method, "seed": unit.seed}
         found += evaluation.rows(statistics, identity)
-    kept = items.drop(columns=["prompt", "output", "answer", "wrong_words", "package"], errors="ignore")
+        if unit.study == "quality" and unit.part == "scores" and ":" not in method:  # other ways to join the token scores of a text
+            inside = tokens[method].between(0, 1).all()
+            for how in scores.AGGREGATES[1:] if inside else ("min",):
+                joined = scores.sequence_scores(tokens[method].to_numpy(), text, how)
+                found += evaluation.rows(
+                    evaluation.correlation(unit.dataset, items, joined), identity | {"setting": setting_name(aggregate=how)}
+                )
+    kept = items.drop(columns=["prompt", "output", "answer", "right", "wrong_words"], errors="ignore")
     return make_table(found), kept.assign(**columns)
 
 
+def _right_mass(lm: LanguageModel, items: pd.DataFrame, states: Tensor) -> np.ndarray:
+    """Listing: the model's probability, summed over all right names (their first tokens), of every item. An oracle: it knows the names."""
+    first = lm.tokenizer([f" {name}" for names in items["right"] for name in names], add_special_tokens=False)["input_ids"]
+    ids, mass = iter(tokens[0] for tokens in first), np.empty(len(items))
+    for number, names in enumerate(items["right"]):  # a listing item is one token: one position
+        rows = sorted({next(ids) for _ in names})
+        mass[number] = lm.logits(states[number : number + 1].to(lm.device)).softmax(-1)[0, rows].sum().item()
+    return mass
+
+
 def _training(unit: Unit, settings: Settings) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Held-out losses at the end of training as rows, the learning curve as items. The closed form is not trained: its curve is a point."""
-    if unit.method == "closed-form":
-        base, held_out = prepare(settings), positions(settings, "validation")
-        loss = scores.closed_form_loss(base.lm, held_out, base.unigram, count=settings.negatives, mode=settings.dominant, limit=HELD_OUT)
-        curve, rate = pd.DataFrame([{"update": 0, "bce_own": loss, "bce_common": loss}]), 0
-    else:
-        curve = pd.DataFrame(train_head(settings, unit.method, unit.seed))
-        rate = learning_rate(settings, unit.method)
-    identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
-    size = len(positions(settings, "validation").gold)
-    common = {**identity, "setting": setting_name(learning_rate=f"{rate:g}"), "metric": "bce"}
-    limits = {"own": own_limit(unit.method), "common": HELD_OUT}
-    found = [{**common, "slice": name, "value": curve[f"bce_{name}"].iloc[-1], "n": min(limit, size)} for name, limit in limits.items()]
+    """Held-out losses as rows: at the end of training, and of the scores that need none (method `untrained`). Items: the learning curve."""
+    reported = held_out(settings, reported=True)
+    common = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "seed": unit.seed}
+    if unit.method == "untrained":
+        base, options = prepare(settings), {"count": settings.negatives, "mode": settings.dominant}
+        losses = scores.untrained_losses(base.lm, reported, base.unigram, SAMPLERS, **options)
+        common |= {"n": len(reported.gold)}
+        found = []
+        for (name, kind), value in losses.items():
+            method = scores.closed_form_name(name) if name in SAMPLERS else name
+            found.append({**common, "method": method, "slice": kind, "metric": _metric(kind), "value": value})
+        return make_table(found), pd.DataFrame([{"update": 0, "bce_common": losses[scores.METHOD, "common"]}])
+    curve = pd.DataFrame(train_head(settings, unit.method, unit.seed))
+    common |= {"method": unit.method, "setting": setting_name(learning_rate=f"{learning_rate(settings, unit.method):g}")}
+    own = {"sampled": "own", "full": "full", "softmax": "cross-entropy"}[HEADS[unit.method].loss]
+    lines = [(own, "bce_own", min(own_limit(unit.method), len(reported.gold))), ("common", "bce_common", len(reported.gold))]
+    found = [{**common, "slice": kind, "metric": _metric(kind), "value": curve[name].iloc[-1], "n": n} for kind, name, n in lines]
     return make_table(found), curve
+
+
+def _metric(kind: str) -> str:
+    return "cross_entropy" if kind == "cross-entropy" else "bce"

@@ -6,36 +6,54 @@ import pandas as pd
 
 from lib.figures import STYLE, in_order, with_interval
 from lib.quality import evaluation
-from lib.quality.agreement import agreement
-from lib.quality.tasks.corruption import HOME_GROUND
+from lib.quality.agreement import PROBABILITIES, agreement, platt
+from lib.quality.tasks.corruption import HOME_GROUND, TYPES
 from lib.results import holm, interval, p_value
 
-# what the tables show of each task: (task, slice, metric, label). Higher is better, except where 0.5 is ideal.
-AMBIGUITY = [
+# what the tables show of each task: (task, slice, metric, label). Higher is better, except where an ideal is named.
+DROP = [
     ("listing", "all", "p_high_above_low", "listing: P(many right > one right), ideal 0.5"),
-    ("listing", "right-many-wrong-few", "auroc", "listing: AUROC, right among many against wrong"),
-    ("listing", "all", "gap_kept", "listing: share of the gap kept"),
-    ("languages", "all", "p_high_above_low", "languages: P(two right > one right), ideal 0.5"),
+    ("languages", "all", "p_high_above_low", "languages: P(two right > one right), other answers, ideal 0.5"),
+]
+AMBIGUITY = [
+    DROP[0],
+    ("listing", "all", "gap_kept", "listing: share of the gap kept, ideal 1"),
+    ("listing", "right-many-wrong-listed", "auroc", "listing: AUROC, right among many against already listed"),
+    ("listing", "right-many-wrong-sibling", "auroc", "listing: AUROC, right among many against another set"),
+    DROP[1],
     ("languages", "k=1", "auroc", "languages: AUROC, one right"),
     ("languages", "k=2", "auroc", "languages: AUROC, two right"),
     ("languages", "right-many-wrong-few", "auroc", "languages: AUROC, right of two against wrong"),
-    ("languages", "prior", "auroc", "languages: AUROC without naming the territory"),
+    ("languages", "prior", "auroc", "languages: AUROC without naming the territory (control)"),
 ]
+_NAMES = {name: f"{name.replace('-', ' ')}{' (home ground)' if name == HOME_GROUND else ''}" for name in TYPES}
 QUALITY = [
     ("corruption", "errors", "pearson", "corruption: Pearson with the share of intact words"),
-    *(("corruption", f"type={name}", "auroc", f"corruption: AUROC, {name.replace('-', ' ')}") for name in evaluation.TYPES),
-    ("corruption", "type=attested", "auroc", "attested alternatives: AUROC"),
+    *(("corruption", f"type={name}", "auroc", f"corruption: AUROC, {label}") for name, label in _NAMES.items()),
+    ("corruption", "type=attested", "auroc", "attested against unattested ways to go on: AUROC"),
     ("self-generation", "all", "pearson", "self-generation: Pearson with chrF"),
     ("self-generation", "all", "spearman", "self-generation: Spearman with chrF"),
 ]
-IDEAL = {"p_high_above_low": 0.5}  # metrics for which more is not better
+PAIRED = [("corruption", f"type={name}", "p_right_above_wrong", f"{label}: original above its own edit") for name, label in _NAMES.items()]
+IDEAL = {"p_high_above_low": 0.5, "gap_kept": 1.0}  # metrics for which more is not better
+REFERENCES = ("right-mass", "length")  # no scores to choose from: an oracle, and what the length of a text alone would be worth
 SAMPLER_PANELS = ["softmax", "uniform", "unigram", "softmax-sampled", "mixed", "sigmoid-lowrank"]  # the paper's figure 2
+
+
+def compared(what: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
+    """The measures by which methods are compared: without controls, home ground, and those for which more is not better."""
+    return [m for m in what if m[2] not in IDEAL and m[1] not in ("prior", f"type={HOME_GROUND}")]
+
+
+def scores_among(methods) -> list[str]:
+    """The scores among the methods of a table, in the study's order: without references and closed forms of other samplers."""
+    return [m for m in in_order(methods) if ":" not in m and m not in REFERENCES]
 
 
 def scored_items(outputs: pd.DataFrame, task: str) -> tuple[pd.DataFrame, list[str]]:
     """Items of a task with one column a method, heads averaged over their seeds; and the methods there are."""
     part = outputs[outputs["dataset"] == task].dropna(axis=1, how="all")
-    described = [name for name in ("group", "slice", "gold", "order", "kind", "prior") if name in part]
+    described = [name for name in ("group", "package", "text", "slice", "gold", "order", "kind", "prior") if name in part]
     scores = part.drop(columns=["study", "dataset", "model", "method", "part", "seed", *described]).groupby("id").mean()
     items = part.drop_duplicates("id").set_index("id")[described].join(scores).reset_index()
     return items, list(scores.columns)
@@ -53,54 +71,116 @@ def all_statistics(outputs: pd.DataFrame, methods: list[str]) -> dict[str, dict[
 def score_table(
     found: dict[str, dict[str, evaluation.Statistics]], what: list[tuple[str, str, str, str]], level: float = 0.05
 ) -> pd.DataFrame:
-    """Measures by methods, value with interval; the best of each row in bold with *, those not clearly worse with +.
+    """Measures by methods, value with interval; * the best of each row, + those not clearly worse. No marks where an ideal is named, or for
+    REFERENCES.
 
-    Not clearly worse: the paired difference from the best is not significant after Holm's correction within the row. Where 0.5 is ideal, +
-    marks intervals that hold it.
+    Not clearly worse: the paired difference from the best is not significant after Holm's correction within the row.
     """
     lines = {}
     for task, name, metric, label in what:
-        if task not in found:
+        cells = {m: f[name, metric] for m, f in found.get(task, {}).items() if (name, metric) in f}
+        if not cells:
             continue
-        cells = {m: f[name, metric] for m, f in found[task].items() if (name, metric) in f}
+        judged = {m: cell for m, cell in cells.items() if m not in REFERENCES and np.isfinite(cell.value)}
+        marks = _marks(judged, level) if judged and metric not in IDEAL else {}
         lines[label] = {
-            m: with_interval(value, *map(float, interval(r)), 2) + mark
-            for (m, (value, r, _)), mark in zip(cells.items(), _marks(cells, metric, level))
+            m: with_interval(cell.value, *map(float, interval(cell.replicates)), 2) + marks.get(m, "") if np.isfinite(cell.value) else "–"
+            for m, cell in cells.items()
         }
     table = pd.DataFrame(lines).T
     return table[in_order(table.columns)].rename_axis("measure").fillna("–")
 
 
-def _marks(cells: dict, metric: str, level: float) -> list[str]:
-    if metric in IDEAL:
-        bounds = [interval(r) for _, r, _ in cells.values()]
-        return [" +" if low <= IDEAL[metric] <= high else "" for low, high in bounds]
-    best = max(cells, key=lambda m: cells[m][0])
+def _marks(cells: dict[str, evaluation.Statistic], level: float) -> dict[str, str]:
+    best = max(cells, key=lambda m: cells[m].value)
     others = [m for m in cells if m != best]
-    p = [p_value(cells[best][0] - cells[m][0], cells[best][1] - cells[m][1]) for m in others]
+    p = [_p_of_difference(cells[best], cells[m]) for m in others]
     corrected = dict(zip(others, holm(np.array(p)))) if others else {}
-    return [" *" if m == best else " +" if corrected[m] >= level else "" for m in cells]
+    return {m: " *" if m == best else " +" if corrected[m] >= level else "" for m in cells}
+
+
+def _p_of_difference(a: evaluation.Statistic, b: evaluation.Statistic) -> float:
+    return p_value(a.value - b.value, a.replicates - b.replicates, a.clusters)
 
 
 def differences(
-    found: dict[str, dict[str, evaluation.Statistics]], what: list[tuple[str, str, str, str]], method: str, against: list[str]
+    found: dict[str, dict[str, evaluation.Statistics]],
+    rows: pd.DataFrame,
+    what: list[tuple[str, str, str, str]],
+    method: str,
+    against: list[str],
 ) -> pd.DataFrame:
-    """Paired differences of one method from others in every measure: columns value, ci_low, ci_high, p, p_holm (over the whole table)."""
+    """Paired differences of one method from others in every measure of `what` that both have.
+
+    Columns: value, ci_low, ci_high (of seed-averaged scores, over test items), p (bootstrap), p_holm (corrected within this table), seeds
+    (the difference of every seed by itself, from `rows`, the result table).
+    """
     lines = []
     for task, name, metric, label in what:
         for other in against:
-            if (
-                metric not in IDEAL
-                and task in found
-                and method in found[task]
-                and other in found[task]
-                and (name, metric) in found[task][method]
-            ):
-                (value, drawn, _), (base, base_drawn, _) = (found[task][m][name, metric] for m in (method, other))
-                low, high = interval(drawn - base_drawn)
-                lines.append((label, other, value - base, float(low), float(high), p_value(value - base, drawn - base_drawn)))
-    table = pd.DataFrame(lines, columns=["measure", "against", "value", "ci_low", "ci_high", "p"])
+            if not all((name, metric) in found.get(task, {}).get(m, {}) for m in (method, other)):
+                continue
+            ours, theirs = (found[task][m][name, metric] for m in (method, other))
+            low, high = interval(ours.replicates - theirs.replicates)
+            left, right = (_by_seed(rows, task, m, name, metric) for m in (method, other))
+            seeds = [round(v - right.get(seed, right.get("0", np.nan)), 4) for seed, v in left.items()]  # untrained scores: one seed, "0"
+            lines.append((label, other, ours.value - theirs.value, float(low), float(high), _p_of_difference(ours, theirs), seeds))
+    table = pd.DataFrame(lines, columns=["measure", "against", "value", "ci_low", "ci_high", "p", "seeds"])
     return table.assign(p_holm=holm(table["p"].to_numpy())).set_index(["measure", "against"])
+
+
+def _by_seed(rows: pd.DataFrame, task: str, method: str, name: str, metric: str) -> dict[str, float]:
+    keys = (("dataset", task), ("method", method), ("slice", name), ("metric", metric), ("setting", ""))
+    part = rows[np.logical_and.reduce([rows[column] == value for column, value in keys])].sort_values("seed")
+    return dict(zip(part["seed"], part["value"]))
+
+
+def over_seeds(rows: pd.DataFrame, by: str, methods: list[str], digits: int = 3) -> pd.DataFrame:
+    """Methods by the values of one column of `rows`: the mean over seeds, with an interval that spans those of the seeds (an untrained
+    score has one seed: its interval).
+    """
+    grouped = rows[rows["method"].isin(methods)].groupby([by, "method"], sort=False)
+    cells = grouped.agg(value=("value", "mean"), low=("ci_low", "min"), high=("ci_high", "max"))
+    cells = cells.apply(lambda c: with_interval(c["value"], c["low"], c["high"], digits), axis=1)
+    return cells.unstack(by).loc[in_order(cells.index.get_level_values("method"))].fillna("–")
+
+
+def aggregation_table(rows: pd.DataFrame, methods: list[str]) -> pd.DataFrame:
+    """Pearson with graded gold by how the token scores of a text are joined: methods by (task, way)."""
+    part = rows[(rows["metric"] == "pearson") & rows["slice"].isin(["errors", "all"])]
+    ways = part["dataset"] + ": " + part["setting"].str.removeprefix("aggregate=").replace("", "mean")
+    return over_seeds(part.assign(way=ways), "way", methods, 2).rename_axis(columns=None)
+
+
+def calibration_table(items: pd.DataFrame, methods: list[str]) -> pd.DataFrame:
+    """BCE, Brier and ECE of each score as it is (a dash where it is no number between 0 and 1), and after Platt scaling fitted on other
+    groups: methods by metrics.
+    """
+    gold, groups, lines = items["gold"].to_numpy(), items["group"].to_numpy(), {}
+    for method in in_order(methods):
+        score, cells = items[method].to_numpy(), {}
+        for name, probability in (("", score), (", scaled", platt(score, gold, groups))):
+            inside = probability.min() >= 0 and probability.max() <= 1
+            values, drawn = agreement(probability, gold, groups, PROBABILITIES) if inside else ({}, {})
+            for metric in PROBABILITIES:
+                cell = with_interval(values[metric], *map(float, interval(drawn[metric]))) if inside else "–"
+                cells[f"{metric.upper() if metric != 'brier' else 'Brier'}{name}"] = cell
+        lines[method] = cells
+    return pd.DataFrame(lines).T.rename_axis("score")
+
+
+def by_package(items: pd.DataFrame, methods: list[str], least: int = 8) -> pd.DataFrame:
+    """Corruption: Pearson with graded gold, package by package; packages with fewer than `least` texts are taken together."""
+    graded = evaluation.graded_errors(items)
+    size = graded.groupby("package")["group"].nunique()
+    name = graded["package"].where(graded["package"].map(size) >= least, "all smaller ones")
+    lines = {}
+    for package, part in graded.groupby(name):
+        lines[package] = {"texts": part["group"].nunique()}
+        for method in methods:
+            values, drawn = agreement(part[method].to_numpy(), part["gold"].to_numpy(), part["group"].to_numpy(), ("pearson",))
+            lines[package][method] = with_interval(values["pearson"], *map(float, interval(drawn["pearson"])))
+    return pd.DataFrame(lines).T.rename_axis("package")
 
 
 def difference_plot(table: pd.DataFrame, method: str) -> plt.Figure:
@@ -123,24 +203,34 @@ def difference_plot(table: pd.DataFrame, method: str) -> plt.Figure:
     return figure
 
 
-def drop_by_k(items: pd.DataFrame, methods: list[str]) -> plt.Figure:
-    """Listing: how often an answer scores higher with k right ones than where it is the only one, against k; 0.5 is ideal."""
+def drop_by_k(items: pd.DataFrame, methods: list[str], most: int = 8) -> plt.Figure:
+    """Listing: how often an answer scores higher with k right ones than where it is the only one, against k up to `most`; 0.5 is ideal.
+
+    Every set that has k counts the same: fewer sets at higher k. The dashed line is the oracle `right-mass`, the probability of all right
+    names together: where it is high, the model has no more doubt than where one name is left.
+    """
     right = items[items["gold"] == 1].assign(k=lambda t: t["slice"].str.removeprefix("k=").astype(int))
-    alone = right[right["k"] == 1].set_index(["group", "order"])
-    figure, axis = plt.subplots(figsize=(8, 4.4), layout="constrained")
-    ks = [k for k in range(2, 9) if (right["k"] == k).any()]
-    for place, method in enumerate(in_order(methods)):
+    figure, axis = plt.subplots(figsize=(8, 4.6), layout="constrained")
+    ks = [k for k in range(2, most + 1) if (right["k"] == k).any()]
+    shown = in_order({*methods, "right-mass"} & set(items))
+    for place, method in enumerate(shown):
         colour, marker, line = STYLE[method]
-        values, low, high = [], [], []
+        scored = right.assign(score=right[method])
+        points = []
         for k in ks:
-            part = right[right["k"] == k]
-            before = alone[method].reindex(pd.MultiIndex.from_frame(part[["group", "order"]])).to_numpy()
-            value, drawn, _ = evaluation.mean((part[method] > before) + 0.5 * (part[method].to_numpy() == before), part["group"])
-            values.append(value), low.append(value - interval(drawn)[0]), high.append(interval(drawn)[1] - value)
-        x = np.array(ks) + (place - (len(methods) - 1) / 2) * 0.07
-        axis.errorbar(x, values, yerr=[low, high], color=colour, marker=marker, linestyle=line, markersize=6, capsize=2, label=method)
+            by_set, _ = evaluation.above(scored[scored["k"] == k], scored[scored["k"] == 1])
+            found = evaluation.mean(by_set.to_numpy(), by_set.index.to_series())
+            points.append((found.value, *map(float, interval(found.replicates))))
+        value, low, high = np.array(points).T
+        x = np.array(ks) + (place - (len(shown) - 1) / 2) * 0.07
+        label = "right-mass (oracle)" if method == "right-mass" else method
+        style = {"color": colour, "marker": marker, "linestyle": line, "markersize": 6, "capsize": 2}
+        axis.errorbar(x, value, yerr=[value - low, high - value], label=label, **style)
     axis.axhline(0.5, color="black", linewidth=1)
-    axis.set(xlabel="right answers left (k)", ylabel="P(score with k right > score as the only one)", ylim=(0, None), xticks=ks)
+    sets = [right[right["k"] == k]["group"].nunique() for k in ks]
+    ticks = [f"{k}\n({n} sets)" for k, n in zip(ks, sets)]
+    axis.set(xlabel="right answers left (k)", ylabel="P(score with k right > score as the only one)", ylim=(0, None))
+    axis.set_xticks(ks, ticks)
     axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
@@ -160,19 +250,23 @@ def truth_scatter(items: pd.DataFrame, methods: list[str], label: str) -> plt.Fi
         axis.set_title(f"{shown}\nr = {with_interval(values['pearson'], *map(float, interval(drawn['pearson'])))}")
     for axis in axes.flat[len(methods) :]:
         axis.axis("off")
-    axes[0, 0].set(xlim=(0, 1.02), ylim=(0, 1.02))
+    low = max(0.0, np.floor(10 * items["gold"].min()) / 10)
+    axes[0, 0].set(xlim=(low - 0.02, 1.02), ylim=(0, 1.02))
     figure.supxlabel(label, fontsize="medium")
     figure.supylabel("predicted quality (mean token score)", fontsize="medium")
     return figure
 
 
-def reliability(items: pd.DataFrame, methods: list[str], bins: int = 10) -> plt.Figure:
-    """Share of right answers against the score, in bins of equal width; on the diagonal a score is a probability. Size: number of items."""
+def reliability(items: pd.DataFrame, methods: list[str], bins: int = 5, least: int = 10) -> plt.Figure:
+    """Share of right answers against the score, in bins of equal width; on the diagonal a score is a probability. Size: number of items;
+    bins of fewer than `least` are left out.
+    """
     figure, axis = plt.subplots(figsize=(6.6, 4.8), layout="constrained")
     for method in in_order(methods):
         colour, marker, line = STYLE[method]
         bin_of = np.minimum((items[method] * bins).astype(int), bins - 1)
         table = items.assign(bin=bin_of).groupby("bin").agg(score=(method, "mean"), right=("gold", "mean"), n=("gold", "size"))
+        table = table[table["n"] >= least]
         axis.plot(table["score"], table["right"], color=colour, linestyle=line, linewidth=1.2)
         axis.scatter(
             table["score"], table["right"], s=12 + 90 * np.sqrt(table["n"] / len(items)), color=colour, marker=marker, label=method
@@ -184,7 +278,7 @@ def reliability(items: pd.DataFrame, methods: list[str], bins: int = 10) -> plt.
 
 
 def learning_curves(curves: pd.DataFrame, pairs: list[tuple[str, str]]) -> plt.Figure:
-    """Held-out loss against updates for heads from the raw and from the fitted start, every seed a line."""
+    """Held-out loss against updates for heads from the raw and from the fitted start, every seed a line; and that of the closed form."""
     figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
     for method in [m for pair in pairs for m in pair]:
         colour, marker, line = STYLE[method]
@@ -193,6 +287,9 @@ def learning_curves(curves: pd.DataFrame, pairs: list[tuple[str, str]]) -> plt.F
                 part["update"], part["bce_common"], color=colour, linestyle=line, marker=marker, markevery=4, markersize=5, linewidth=1.2,
                 label=method if number == 0 else None,
             )  # fmt: skip
+    closed = curves.loc[curves["method"] == "untrained", "bce_common"]
+    if len(closed):
+        axis.axhline(closed.iloc[0], color=STYLE["closed-form"][0], linestyle=STYLE["closed-form"][2], label="closed-form (untrained)")
     axis.set(xlabel="updates", ylabel="held-out loss (nats a position)", yscale="log")
     axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
@@ -212,9 +309,3 @@ def updates_to_reach(curves: pd.DataFrame, pairs: list[tuple[str, str]]) -> pd.D
                     "loss of the raw start at the end": round(float(part["bce_common"].iloc[-1]), 3),
                 }
     return pd.DataFrame(lines).T.rename_axis(["head", "seed", "target"])
-
-
-def graded_errors(items: pd.DataFrame) -> pd.DataFrame:
-    """The corruption items with graded gold: originals and all errors but home ground and attested alternatives."""
-    kind = items["slice"].str.removeprefix("type=")
-    return items[~kind.isin(["attested", HOME_GROUND])]

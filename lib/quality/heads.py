@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import math
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +17,15 @@ from lib.quality import scores
 from lib.quality.data import RECIPE, Settings, language_model, positions, training_texts
 from lib.quality.head import SigmoidHead, full_loss, sampled_loss, softmax_loss
 from lib.quality.negatives import SAMPLERS, TokenFrequencies
-from lib.quality.training import fit, fitted_start, gold_tokens, held_out_loss
+from lib.quality.training import Positions, fit, fitted_start, full_start, gold_tokens, held_out_loss
 from lib.results import write_atomically, write_json
 
-LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2)  # each head's is chosen among them by its own held-out loss, seed 0
+LEARNING_RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)  # each head's is searched among them, from START outwards
+START = 3e-3
 FULL_VOCABULARY_SHARE = 16  # a full-vocabulary loss sees 1 in so many positions: about the cost of a sampled one
 RELEASED = "sigmoid-lowrank"  # the kind of head that is committed
 WATCH_EVERY = 20  # updates between two points of a learning curve
-HELD_OUT = 4096  # validation positions that judge a head in training
+HELD_OUT = 4096  # validation positions that judge a head in training: some choose its learning rate, as many others are reported
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ HEADS: dict[str, Head] = {
     "sigmoid-lowrank-raw": Head(fitted=False),
     "sigmoid-full-raw": Head(low_rank=False, fitted=False),
     "full-bce": Head(loss="full"),
-    "softmax-ce": Head(loss="softmax"),
+    "softmax-ce": Head(loss="softmax", fitted=False),  # the model's own softmax is its start
 }
 LOSSES = {"sampled": sampled_loss, "full": full_loss, "softmax": softmax_loss}
 
@@ -56,7 +60,8 @@ def trained_head(settings: Settings, name: str, seed: int) -> SigmoidHead:
 
 def train_head(settings: Settings, name: str, seed: int) -> list[dict]:
     """Train a head at its chosen learning rate and keep it. Returns its learning curve: `update`, `bce_own` (held-out loss with its own
-    sampler's negatives; for a full-vocabulary loss, that loss) and `bce_common` (negatives of the paper's sampler, the same for all).
+    sampler's negatives; for a full-vocabulary loss, that loss, before the end on few positions) and `bce_common` (negatives of the paper's
+    sampler, the same for all).
     """
     curve: list[dict] = []
     head = _train(settings, name, learning_rate(settings, name), seed, curve)
@@ -65,13 +70,29 @@ def train_head(settings: Settings, name: str, seed: int) -> list[dict]:
 
 
 def learning_rate(settings: Settings, name: str) -> float:
-    """The best of LEARNING_RATES for this head, by its own held-out loss with seed 0; searched once, then read."""
+    """The best learning rate for this head, by its own held-out loss with seed 0; searched once, then read."""
     file = head_file(settings, name, 0).with_suffix(".rates.json")
     if not file.exists():
-        losses = {str(rate): _own_loss(settings, name, _train(settings, name, rate, 0)) for rate in LEARNING_RATES}
-        write_json(losses, file)
+        chosen_by = held_out(settings, reported=False)
+        losses = search(lambda rate: _own_loss(settings, name, _train(settings, name, rate, 0), chosen_by, own_limit(name)))
+        write_json({str(rate): loss for rate, loss in losses.items()}, file)
     losses = json.loads(file.read_text())
     return float(min(losses, key=losses.get))
+
+
+def search(loss_at: Callable[[float], float]) -> dict[float, float]:
+    """Losses by learning rate: START and its neighbours, then on until the best has a worse neighbour on either side (or the grid ends).
+
+    So the best is never just the edge of what was tried, for any head. A loss that is not finite counts as the largest number.
+    """
+    losses: dict[float, float] = {}
+    best = LEARNING_RATES.index(START)
+    while untried := [rate for rate in LEARNING_RATES[max(0, best - 1) : best + 2] if rate not in losses]:
+        for rate in untried:
+            loss = loss_at(rate)
+            losses[rate] = loss if math.isfinite(loss) else sys.float_info.max
+        best = LEARNING_RATES.index(min(losses, key=losses.get))
+    return losses
 
 
 def head_file(settings: Settings, name: str, seed: int) -> Path:
@@ -84,12 +105,18 @@ def head_file(settings: Settings, name: str, seed: int) -> Path:
 def _train(settings: Settings, name: str, rate: float, seed: int, curve: list[dict] | None = None) -> SigmoidHead:
     lm, recipe, training = language_model(settings.model), HEADS[name], positions(settings, "train")
     torch.manual_seed(seed)
-    start = fitted_start(lm, training, recipe.sampler, settings.negatives) if recipe.fitted else (1.0, 0.0)
+    if not recipe.fitted:
+        start = (1.0, 0.0)
+    else:
+        start = full_start(lm, training) if recipe.loss == "full" else fitted_start(lm, training, recipe.sampler, settings.negatives)
     head = SigmoidHead(lm.unembedding, lm.bias, settings.rank if recipe.low_rank else None, *start)
 
     def watch(update: int) -> None:
         if curve is not None and (update % WATCH_EVERY == 0 or update == settings.updates):
-            curve.append({"update": update, "bce_own": _own_loss(settings, name, head), "bce_common": _common_loss(settings, head)})
+            reported = held_out(settings, reported=True)
+            limit = own_limit(name) // (1 if recipe.loss == "sampled" or update == settings.updates else 8)
+            common = held_out_loss(head, reported, scores.METHOD, settings.negatives, limit=HELD_OUT)
+            curve.append({"update": update, "bce_own": _own_loss(settings, name, head, reported, limit), "bce_common": common})
 
     fit(
         head,
@@ -106,18 +133,22 @@ def _train(settings: Settings, name: str, rate: float, seed: int, curve: list[di
     return head.eval()
 
 
-def _common_loss(settings: Settings, head: SigmoidHead) -> float:
-    return held_out_loss(head, positions(settings, "validation"), scores.METHOD, settings.negatives, limit=HELD_OUT)
+def held_out(settings: Settings, reported: bool) -> Positions:
+    """Up to HELD_OUT validation positions: of the first half of the texts to choose learning rates, of the second half to report losses."""
+    everything = positions(settings, "validation")
+    middle = len(everything.gold) // 2
+    start, end = (middle, len(everything.gold)) if reported else (0, middle)
+    return everything.part(slice(start, min(end, start + HELD_OUT)))
 
 
-def _own_loss(settings: Settings, name: str, head: SigmoidHead) -> float:
-    recipe, held_out = HEADS[name], positions(settings, "validation")
-    return held_out_loss(head, held_out, recipe.sampler, settings.negatives, limit=own_limit(name), loss=LOSSES[recipe.loss])
+def _own_loss(settings: Settings, name: str, head: SigmoidHead, held_out: Positions, limit: int) -> float:
+    recipe = HEADS[name]
+    return held_out_loss(head, held_out, recipe.sampler, settings.negatives, limit=limit, loss=LOSSES[recipe.loss])
 
 
 def own_limit(name: str) -> int:
-    """Validation positions that a head's own loss is measured on."""
-    return HELD_OUT if HEADS.get(name, Head()).loss == "sampled" else HELD_OUT // FULL_VOCABULARY_SHARE
+    """Held-out positions that a head's own loss is measured on: fewer where each costs a pass over the vocabulary."""
+    return HELD_OUT if HEADS[name].loss == "sampled" else HELD_OUT // 2
 
 
 def export(seeds: tuple[int, ...] = (0, 1, 2)) -> None:

@@ -6,6 +6,7 @@ Untrained: `softmax` p(y), `logprob` log p(y), `entropy` (negated entropy of the
 Two fitted numbers on a dev split: `rescale` sigmoid(a z + c) of the raw logit z, `softmax-power` p(y)^a.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,27 +66,37 @@ def closed_form(next_token: NextToken, token_ids: Tensor, unigram: TokenFrequenc
     return torch.where(next_token.is_dominant(token_ids), 1.0, score) if excluded else score
 
 
+def closed_form_name(sampler: str) -> str:
+    """What results call the closed form of a sampler."""
+    return "closed-form" if sampler == METHOD else f"closed-form:{sampler}"
+
+
 @torch.no_grad()
-def closed_form_loss(
-    lm: LanguageModel,
-    positions: Positions,
-    unigram: TokenFrequencies,
-    sampler: str = METHOD,
-    count: int = 10,
-    *,
-    mode: str = "last",
-    limit: int,
-) -> float:
-    """What `held_out_loss` is for a head: the sampled loss of the closed form on the first `limit` positions. Nats a position."""
-    total, limit = 0.0, min(limit, len(positions.gold))
-    for start in range(0, limit, CHUNK):
-        part = slice(start, min(start + CHUNK, limit))
-        negatives = positions.negatives[sampler][part, :count].long().to(lm.device)
-        ids = torch.cat([positions.gold[part, None].to(lm.device), negatives.clamp(min=0)], 1)
-        next_token = NextToken(lm.logits(positions.hidden_states[part].to(lm.device)), mode)
-        score = closed_form(next_token, ids, unigram, sampler, count).double().clamp(1e-12, 1 - 1e-12)
-        total += float(-score[:, 0].log().sum() - (torch.log1p(-score[:, 1:]) * (negatives >= 0)).sum())
-    return total / limit
+def untrained_losses(
+    lm: LanguageModel, positions: Positions, unigram: TokenFrequencies, samplers: tuple[str, ...], count: int = 10, mode: str = "last"
+) -> dict[tuple[str, str], float]:
+    """What `held_out_loss` is for a head, for scores that need no training; nats a position.
+
+    (sampler, "own"), (sampler, "common"): the closed form of each sampler with that sampler's negatives, and with those of METHOD;
+    ("softmax", "full"): p itself as every token's probability of being right, over the whole vocabulary;
+    ("softmax", "cross-entropy"): -log p of the gold token.
+    """
+    total: dict[tuple[str, str], float] = defaultdict(float)
+    for start in range(0, len(positions.gold), CHUNK):
+        part = slice(start, start + CHUNK)
+        logits = lm.logits(positions.hidden_states[part].to(lm.device))
+        log_p = logits.log_softmax(-1).double()
+        gold = log_p.gather(1, positions.gold[part, None].to(lm.device))
+        others = torch.log1p(-log_p.exp().clamp(max=1 - 1e-12)).sum() - torch.log1p(-gold.exp().clamp(max=1 - 1e-12)).sum()
+        total["softmax", "cross-entropy"] -= float(gold.sum())
+        total["softmax", "full"] -= float(gold.sum() + others)
+        next_token = NextToken(logits, mode)
+        for sampler in samplers:
+            for name, negatives in (("own", sampler), ("common", METHOD)):
+                ids, present = positions.candidates(negatives, part, count)
+                score = closed_form(next_token, ids.to(lm.device), unigram, sampler, count).cpu().double().clamp(1e-12, 1 - 1e-12)
+                total[sampler, name] -= float(score[:, 0].log().sum() + (torch.log1p(-score[:, 1:]) * present[:, 1:]).sum())
+    return {name: value / len(positions.gold) for name, value in total.items()}
 
 
 @torch.no_grad()
@@ -102,9 +113,8 @@ def token_scores(
 ) -> pd.DataFrame:
     """Scores of every output token: columns `text` (number), `token_id`, one a score, one a head (by its name), float32.
 
-    `states` (N, d) saves the forward pass where the hidden states are known. The closed forms of further `samplers` are called
-    `closed-form:<sampler>`; that of the paper's sampler, METHOD, `closed-form`. Without `unigram` there is no closed form, without
-    `baselines` no `rescale` and `softmax-power`.
+    `states` (N, d) saves the forward pass where the hidden states are known. Closed forms are named by `closed_form_name`. Without
+    `unigram` there are none, without `baselines` no `rescale` and `softmax-power`.
     """
     states = hidden_states(lm, texts) if states is None else states
     gold = gold_tokens(texts)
@@ -124,8 +134,7 @@ def token_scores(
             part["rescale"] = torch.sigmoid(baselines.scale * raw + baselines.shift)
             part["softmax-power"] = (baselines.power * part["logprob"]).exp()
         for sampler in samplers if unigram is not None else ():
-            name = "closed-form" if sampler == METHOD else f"closed-form:{sampler}"
-            part[name] = closed_form(next_token, ids, unigram, sampler, count)
+            part[closed_form_name(sampler)] = closed_form(next_token, ids, unigram, sampler, count)
         parts.append(torch.cat([value.float() for value in part.values()], 1).cpu())
     table = pd.DataFrame(torch.cat(parts).numpy(), columns=list(part))
     for name, head in (heads or {}).items():

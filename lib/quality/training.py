@@ -32,6 +32,22 @@ class Positions:
     gold: Tensor
     negatives: dict[str, Tensor]
 
+    def part(self, where: slice) -> "Positions":
+        """Some of the positions."""
+        return Positions(self.hidden_states[where], self.gold[where], {name: ids[where] for name, ids in self.negatives.items()})
+
+    def candidates(self, sampler: str, part: slice, count: int) -> tuple[Tensor, Tensor]:
+        """Of some positions the gold token (column 0) and the first `count` negatives: ids, and which there are. Both (n, 1 + count)"""
+        ids = torch.cat([self.gold[part, None], self.negatives[sampler][part, :count].long()], 1)
+        return ids.clamp(min=0), ids >= 0
+
+
+def labels_of(ids: Tensor) -> Tensor:
+    """1 for the gold token, 0 for negatives. ids (n, 1 + K) of `Positions.candidates` -> (n, 1 + K)"""
+    labels = torch.zeros(ids.shape)
+    labels[:, 0] = 1
+    return labels
+
 
 def hidden_states(lm: LanguageModel, texts: list[Text], folder: Path | None = None) -> Tensor:
     """Hidden states of all response positions, in the order of the texts. (N, d) on the CPU
@@ -100,14 +116,18 @@ def collect(
 def fitted_start(lm: LanguageModel, positions: Positions, sampler: str, count: int = 10, limit: int = 4096) -> tuple[float, float]:
     """scale and shift for a head: two scalars on the model's own logits, fitted on the first `limit` positions and their first round."""
     hidden = positions.hidden_states[:limit].to(lm.device)
-    negatives = positions.negatives[sampler][:limit, :count].long().to(lm.device)
-    ids = torch.cat([positions.gold[:limit, None].to(lm.device), negatives.clamp(min=0)], 1)
+    ids, present = positions.candidates(sampler, slice(limit), count)
+    ids = ids.to(lm.device)
     rows = lm.unembedding[ids].float()  # (n, 1 + K, d)
     logits = (rows @ hidden[:, :, None]).squeeze(-1) + (0.0 if lm.bias is None else lm.bias[ids].float())
-    labels = torch.zeros_like(logits)
-    labels[:, 0] = 1
-    present = torch.cat([torch.ones_like(negatives[:, :1], dtype=torch.bool), negatives >= 0], 1)
-    return fit_start(logits[present].cpu(), labels[present].cpu())
+    return fit_start(logits.cpu()[present], labels_of(ids)[present])
+
+
+def full_start(lm: LanguageModel, positions: Positions, limit: int = 128) -> tuple[float, float]:
+    """`fitted_start` for the loss over the whole vocabulary: every other token is a negative at each of the first `limit` positions."""
+    logits = lm.logits(positions.hidden_states[:limit].to(lm.device)).cpu()
+    labels = torch.zeros_like(logits).scatter_(1, positions.gold[:limit, None], 1.0)
+    return fit_start(logits.flatten(), labels.flatten())
 
 
 def optimizers_of(head: SigmoidHead, learning_rate: float, sparse: bool) -> list[torch.optim.Optimizer]:

@@ -1,7 +1,8 @@
 """Corruption: held-out docstrings with known errors of several types, by rules that are no sampler of negatives.
 
 A text appears as it is (`type=original`, gold 1) and once with each type of error that it has room for; gold is then the share of its words
-left as they were. `type=random-words` (words drawn by frequency) is the home ground of heads trained on unigram negatives: read it apart.
+left as they were. Errors come in proportion to the length of a text: otherwise long texts would be good texts.
+`type=random-words` (words drawn by frequency) is the home ground of heads trained on unigram negatives: read it apart.
 `type=attested` has no errors: two texts begin with the same words and go on differently; both ways are right, that of a third text is not.
 """
 
@@ -15,11 +16,11 @@ import pandas as pd
 from lib.quality.tasks import make_items
 
 MIN_WORDS, MAX_WORDS = 12, 60  # a text in this task
-MAX_EDITS = 4
+EDITS = (0.05, 0.25)  # share of the words that are edited, as far as the type finds room
 PREFIX, CONTINUATION = 3, 4  # words, of attested alternatives
 HOME_GROUND = "random-words"
 
-_IDENTIFIER = re.compile(r"^\W*(?=\w*[a-z])(\w+_\w+|\w+\.\w+|[a-z]+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*)\W*$")
+_IDENTIFIER = re.compile(r"^\W*(?!(?:e\.g|i\.e)\W)(?=\w*[a-z])(\w+_\w+|\w+\.\w+|[a-z]+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*)\W*$")
 _NUMBER = re.compile(r"\d+")
 _NEGATABLE = re.compile(r"^(is|are|was|were|will|can|should|must|may|does|do|has|have)$")
 _NEGATION = re.compile(r"^(not|never|no)$")
@@ -65,9 +66,13 @@ def number(words: list[str], edits: int, rng: np.random.Generator, _pool: dict) 
 
 
 def identifier(words: list[str], edits: int, rng: np.random.Generator, pool: dict) -> Edited:
-    """Names of functions, arguments and classes are replaced by names from other texts."""
-    places = [i for i, word in enumerate(words) if _IDENTIFIER.match(word)]
-    return _replace(words, places, edits, rng, lambda word: pool["identifiers"][rng.integers(len(pool["identifiers"]))])
+    """Names of functions, arguments and classes are replaced by names from other texts; quotes and full stops around them stay."""
+
+    def change(word: str) -> str:
+        start, end = _IDENTIFIER.match(word).span(1)
+        return word[:start] + pool["identifiers"][rng.integers(len(pool["identifiers"]))] + word[end:]
+
+    return _replace(words, [i for i, word in enumerate(words) if _IDENTIFIER.match(word)], edits, rng, change)
 
 
 def negation(words: list[str], edits: int, rng: np.random.Generator, _pool: dict) -> Edited:
@@ -113,9 +118,11 @@ def _replace(words: list[str], places, edits: int, rng: np.random.Generator, cha
 
 
 def items(corpus: pd.DataFrame, texts: int = 150, split: str = "test", seed: int = 0) -> pd.DataFrame:
-    """Items from a corpus with the columns source, target, group, package, split; `wrong_words` lists the places of wrong words.
+    """Items from a corpus with the columns source, target, group, package, split; `wrong_words` lists the places of wrong words, `text`
+    numbers the originals.
 
-    `texts` originals with 1 to MAX_EDITS edits of each type, and further ones for types that few texts have room for, up to `texts` a type.
+    `texts` originals and their edits of each type (at least one word), and further ones for types that few texts have room for, up to
+    `texts` a type.
     Then up to `texts` attested prefixes (`type=attested`): two continuations with gold 1, two of other prefixes with gold 0.
     """
     rng = np.random.default_rng(seed)
@@ -125,10 +132,10 @@ def items(corpus: pd.DataFrame, texts: int = 150, split: str = "test", seed: int
     rows, found = [], Counter()
     for number_of_text, line in enumerate(shuffled.itertuples()):
         original = line.target.split()
-        common = {"group": line.group, "package": line.package, "prompt": prompt_of(line.source)}
+        common = {"group": line.group, "package": line.package, "text": number_of_text, "prompt": prompt_of(line.source)}
         edited = []
         for name, edit in TYPES.items():
-            changed, wrong = edit(original, int(rng.integers(1, MAX_EDITS + 1)), rng, pool)
+            changed, wrong = edit(original, max(1, round(rng.uniform(*EDITS) * len(original))), rng, pool)
             if wrong and found[name] < texts:
                 found[name] += 1
                 gold = 1 - len(wrong) / len(changed)
@@ -144,7 +151,7 @@ def _pool(corpus: pd.DataFrame, split: str) -> dict:
     counts = Counter(word for text in corpus[corpus["split"] == "train"]["target"] for word in text.split())
     words = sorted(counts)
     frequencies = np.array([counts[word] for word in words], float)
-    identifiers = sorted({word for text in others for word in text if _IDENTIFIER.match(word)})
+    identifiers = sorted({found.group(1) for text in others for word in text if (found := _IDENTIFIER.match(word))})
     return {"texts": others, "identifiers": identifiers, "words": words, "frequencies": frequencies / frequencies.sum()}
 
 
@@ -168,7 +175,7 @@ def _attested(corpus: pd.DataFrame, split: str, limit: int, rng: np.random.Gener
     rows = []
     for prefix in rng.permutation(ambiguous)[:limit]:
         wrong = [continuation for continuation in every if continuation.split()[0] not in following[prefix]]
-        common = {"group": f"prefix {prefix}", "slice": "type=attested", "package": "", "prompt": prefix, "wrong_words": []}
+        common = {"group": f"prefix {prefix}", "slice": "type=attested", "package": "", "text": -1, "prompt": prefix, "wrong_words": []}
         for continuation in list(ways[prefix])[:2] if wrong else []:
             rows.append({**common, "output": f" {continuation}", "gold": 1.0})
             rows.append({**common, "output": f" {wrong[rng.integers(len(wrong))]}", "gold": 0.0})

@@ -1,10 +1,12 @@
 """Official languages of territories (Unicode CLDR through `babel`): real facts with one or two right answers.
 
 Wrong answers are matched for how common they are: a language that is official in about as many territories. A prompt that names no
-territory shows how far a prior alone gets (column `prior`: the same item asked about "a country").
+territory shows how far a prior alone gets (column `prior`: the same item asked about "a country"). Names are single tokens of the model:
+the rest of a longer one would follow from its beginning, right or wrong.
 """
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -37,19 +39,20 @@ def _languages(**standing: bool) -> dict[str, list[str]]:
     return table
 
 
-def items(seed: int = 0, each: int = 60) -> pd.DataFrame:
+def items(single_token: Callable[[str], bool], seed: int = 0, each: int = 60) -> pd.DataFrame:
     """Up to `each` territories with one official language, and all with two (up to `each`); slice `k=1` or `k=2`, group the territory.
 
-    For every phrasing and right answer one wrong answer, matched for frequency; `kind` right or wrong, `prior` False or True.
+    For every phrasing and right answer one wrong answer, matched for frequency; `kind` right or wrong, `prior` False or True. Only names
+    for which `single_token(" name")` holds are used. ValueError where there is none.
     """
     rng, table = np.random.default_rng(seed), facts()
-    frequency = Counter(name for names in table.values() for name in names)
+    frequency = Counter(name for names in table.values() for name in names if single_token(f" {name}"))
     used = _languages(regional=True, de_facto=True)  # none of these is a wrong answer
     rows = []
     for k in (1, 2):
-        territories = sorted(t for t, names in table.items() if len(names) == k)
+        territories = sorted(t for t, names in table.items() if len(names) == k and set(names) & set(frequency))
         for territory in rng.permutation(territories)[:each]:
-            for right in table[territory]:
+            for right in [name for name in table[territory] if name in frequency]:
                 others = [name for name in frequency if name not in {*table[territory], *used.get(territory, [])}]
                 distance = np.array([abs(np.log(frequency[name] / frequency[right])) for name in others])
                 wrong = others[rng.choice(np.flatnonzero(distance <= np.sort(distance)[min(4, len(others) - 1)]))]
@@ -59,4 +62,6 @@ def items(seed: int = 0, each: int = 60) -> pd.DataFrame:
                         common = {"group": territory, "slice": f"k={k}", "prompt": prompt, "prior": prior}
                         for kind, name in (("right", right), ("wrong", wrong)):
                             rows.append({**common, "output": f" {name}", "gold": float(kind == "right"), "kind": kind, "answer": name})
+    if not rows:
+        raise ValueError("no name of a language is a single token of this tokenizer: the languages task needs some")
     return make_items(rows)

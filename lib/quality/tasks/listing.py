@@ -1,7 +1,7 @@
 """Listing: how many answers are right is known by construction. "The days of the week in any order: Monday, Thursday," leaves five.
 
-For one random order of a set, the last name is scored after every number of names listed before it: the same answer, right each time, with
-k = 1, 2, ... right ones. Wrong answers: a name already listed, and a name of a sibling set.
+For one random order of a set, the last name is scored after every number of names listed before it, at least one: the same answer, right
+each time, with k = 1, 2, ... right ones. Wrong answers: a name already listed, and a name of a sibling set.
 """
 
 from collections.abc import Callable
@@ -60,7 +60,8 @@ def names_of(name: str) -> list[str]:
 
 
 def items(single_token: Callable[[str], bool], orders: int = 10, seed: int = 0, wrong_up_to: int = 2) -> pd.DataFrame:
-    """`orders` random orders of every set; slice `k=3`, gold 1 for right and 0 for wrong; columns `answer`, `order`, `kind` besides.
+    """`orders` random orders of every set; slice `k=3`, gold 1 for right and 0 for wrong; columns `answer`, `order`, `kind` and `right`
+    (all names that are right there) besides.
 
     Only names for which `single_token(" name")` holds are scored: the rest of a longer name would follow from its beginning, whatever k is.
     Group: the set. Wrong answers (`kind` listed, sibling) at k = 1 ... wrong_up_to. ValueError where no name is a single token.
@@ -73,9 +74,10 @@ def items(single_token: Callable[[str], bool], orders: int = 10, seed: int = 0, 
         for order in range(orders if scored else 0):
             answer = scored[rng.integers(len(scored))]
             listed = [*rng.permutation([name for name in names if name != answer]), answer]
-            for k in range(1, len(names) + 1):
+            for k in range(1, len(names)):  # where nothing is listed yet, it is open whether a bare list follows at all
                 before = listed[: len(names) - k]
-                common = {"group": group, "slice": f"k={k}", "prompt": " ".join([prompt, *(f"{name}," for name in before)]), "order": order}
+                text = " ".join([prompt, *(f"{name}," for name in before)])
+                common = {"group": group, "slice": f"k={k}", "prompt": text, "order": order, "right": listed[len(names) - k :]}
                 wrong = {"listed": [name for name in before if name in scored], "sibling": strangers}
                 rows.append({**common, "output": f" {answer}", "gold": 1.0, "answer": answer, "kind": "right"})
                 for kind, choices in wrong.items():
