@@ -13,18 +13,18 @@ from lib.results import holm, interval, p_value
 # what the tables show of each task: (task, slice, metric, label). Higher is better, except where an ideal is named.
 DROP = [
     ("listing", "all", "p_high_above_low", "listing: P(many right > one right), ideal 0.5"),
-    ("languages", "all", "p_high_above_low", "languages: P(two right > one right), other answers, ideal 0.5"),
+    ("languages", "all", "p_high_above_low", "languages: P(two > one right), ideal 0.5"),
 ]
 AMBIGUITY = [
     DROP[0],
     ("listing", "all", "gap_kept", "listing: share of the gap kept, ideal 1"),
-    ("listing", "right-many-wrong-listed", "auroc", "listing: AUROC, right among many against already listed"),
-    ("listing", "right-many-wrong-sibling", "auroc", "listing: AUROC, right among many against another set"),
+    ("listing", "right-many-wrong-listed", "auroc", "listing: AUROC, many right against listed"),
+    ("listing", "right-many-wrong-sibling", "auroc", "listing: AUROC, many right against other set"),
     DROP[1],
     ("languages", "k=1", "auroc", "languages: AUROC, one right"),
     ("languages", "k=2", "auroc", "languages: AUROC, two right"),
     ("languages", "right-many-wrong-few", "auroc", "languages: AUROC, right of two against wrong"),
-    ("languages", "prior", "auroc", "languages: AUROC without naming the territory (control)"),
+    ("languages", "prior", "auroc", "languages: AUROC without territory (control)"),
 ]
 _NAMES = {name: f"{name.replace('-', ' ')}{' (home ground)' if name == HOME_GROUND else ''}" for name in TYPES}
 QUALITY = [
@@ -34,7 +34,7 @@ QUALITY = [
     ("self-generation", "all", "pearson", "self-generation: Pearson with chrF"),
     ("self-generation", "all", "spearman", "self-generation: Spearman with chrF"),
 ]
-PAIRED = [("corruption", f"type={name}", "p_right_above_wrong", f"{label}: original above its own edit") for name, label in _NAMES.items()]
+PAIRED = [("corruption", f"type={name}", "p_right_above_wrong", f"{label}: original > its edit") for name, label in _NAMES.items()]
 IDEAL = {"p_high_above_low": 0.5, "gap_kept": 1.0}  # metrics for which more is not better
 REFERENCES = ("right-mass", "length")  # no scores to choose from: an oracle, and what the length of a text alone would be worth
 SAMPLER_PANELS = ["softmax", "uniform", "unigram", "softmax-sampled", "mixed", "sigmoid-lowrank"]  # the paper's figure 2
@@ -246,7 +246,7 @@ def truth_scatter(items: pd.DataFrame, methods: list[str], label: str) -> plt.Fi
         values, drawn = agreement(items[method].to_numpy(), items["gold"].to_numpy(), items["group"].to_numpy(), ("pearson",))
         axis.scatter(items["gold"], items[method], s=6, alpha=0.3, color=STYLE[method][0], linewidths=0, rasterized=True)
         axis.plot([0, 1], [0, 1], color="black", linewidth=1)
-        shown = {"sigmoid-lowrank": "mixed-excluded"}.get(method, method)
+        shown = {"sigmoid-lowrank": "sigmoid-lowrank (mixed-excluded)"}.get(method, method)
         axis.set_title(f"{shown}\nr = {with_interval(values['pearson'], *map(float, interval(drawn['pearson'])))}")
     for axis in axes.flat[len(methods) :]:
         axis.axis("off")
