@@ -10,7 +10,8 @@ import seaborn as sns
 
 from lib import paths
 
-_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _YELLOW, _CYAN = sns.color_palette("colorblind")
+_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _, _CYAN = sns.color_palette("colorblind")
+_YELLOW = (0.66, 0.6, 0.0)  # the palette's own is too pale for small dots on white
 # method: (colour, marker, line style). Line styles and markers carry the difference where colour does not.
 STYLE = {
     "none": (_GREY, "X", ":"),

@@ -75,7 +75,8 @@ def _candidates(part: str, positions: int) -> dict[str, Callable[[], object]]:
             "plain": _step(heads["plain"], lambda head: full_loss(head, hidden, gold), sparse=False),
             "ours": _step(heads["ours"], lambda head: sampled_loss(head, hidden, gold, negatives), sparse=True),
         }
-    lm, texts = _language_model(), [Text(tuple(torch.randint(VOCABULARY, (72,)).tolist()), 8) for _ in range(16)]
+    count = min(16, positions // 64)
+    lm, texts = _language_model(), [Text(tuple(torch.randint(VOCABULARY, (72,)).tolist()), 8) for _ in range(count)]
     size = sum(len(text.output) for text in texts)
     if part == "head-training":
         hidden, gold, negatives = torch.randn(size, WIDTH), torch.randint(VOCABULARY, (size,)), torch.randint(VOCABULARY, (size, K))
