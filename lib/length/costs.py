@@ -6,8 +6,8 @@ import pandas as pd
 import torch
 from transformers import BartConfig, BartForConditionalGeneration
 
+from lib import small_bart
 from lib.costs import interleaved, rows
-from lib.length import tiny_bart
 from lib.length.models import LengthControlled
 from lib.length.signals import ProgressRatio
 from lib.seq2seq import seq2seq_loss
@@ -78,7 +78,7 @@ class _SeenTokens:
 
 def _models(d_model: int) -> dict[str, torch.nn.Module]:
     def config() -> BartConfig:
-        return tiny_bart.configuration(vocabulary=2048, d_model=d_model)
+        return small_bart.configuration(vocabulary=2048, d_model=d_model)
 
     return {"stock": BartForConditionalGeneration(config()), "pre": LengthControlled.from_config(config(), signal="pre")}
 

@@ -13,10 +13,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BartForConditionalGeneration, GenerationConfig
 
-from lib import paths
+from lib import paths, small_bart
 from lib.corpora import docstrings
 from lib.length import evaluation, tiny_bart
 from lib.length.models import LengthControlled
+from lib.pretrained import save_whole
 from lib.results import write_atomically
 from lib.seq2seq import seq2seq_batch
 from lib.training import train
@@ -105,17 +106,14 @@ def _tiny_bart(settings: Settings, table: pd.DataFrame) -> Path:
     folder = paths.CACHE / "models" / f"tiny-bart-{settings.dataset}-{fingerprint}-{settings.pretrain_updates}-r{RECIPE}"
     if not (folder / "config.json").exists():
         training = table[table["split"] == "train"]
-        tokenizer = tiny_bart.train_tokenizer((training["source"] + "\n" + training["target"]).tolist(), vocabulary=2048)
+        tokenizer = small_bart.train_tokenizer((training["source"] + "\n" + training["target"]).tolist(), vocabulary=2048)
         torch.manual_seed(0)
-        model = BartForConditionalGeneration(tiny_bart.configuration(vocabulary=2048))
+        model = BartForConditionalGeneration(small_bart.configuration(vocabulary=2048))
         texts = _encode(tokenizer, training["source"] + " " + training["target"])
         tiny_bart.pretrain(
             model, texts, updates=settings.pretrain_updates, tokens_per_batch=4096, seed=0, checkpoint=folder.with_suffix(".safetensors")
         )
-        partial = folder.with_suffix(".partial")
-        model.save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
-        partial.rename(folder)
+        save_whole(model, tokenizer, folder)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""The study's small pretrained model: a byte-level BPE tokenizer and a BART of 1.3 M parameters, denoised once on training text.
+"""Pretraining of the study's small model for length control: a BART of 1.3 M parameters (`lib.small_bart`), denoised once on training text.
 
 It stands in for BART-large at laptop size: like it, it is pretrained on text of all lengths up to its last position, before any signal
 is added.
@@ -8,55 +8,14 @@ import itertools
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
-from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
+from transformers import BartForConditionalGeneration
 
 from lib.seq2seq import seq2seq_batch
+from lib.small_bart import EOS, MASK, POSITIONS
 from lib.training import train
 
-PAD, BOS, EOS, UNK, MASK = range(5)
-SPECIAL = ["<pad>", "<s>", "</s>", "<unk>", "<mask>"]
-POSITIONS = 512
 MASK_SHARE, MEAN_SPAN = 0.3, 3.0  # BART's text infilling: 30 % of the tokens in spans of Poisson(3), each replaced by one <mask>
-
-
-def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFast:
-    """Byte-level BPE of `vocabulary` entries, learned from `texts`. Encoding appends </s>, nothing else."""
-    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[UNK]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", EOS)])
-    names = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token", "mask_token"), SPECIAL))
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=POSITIONS, **names)
-
-
-def configuration(vocabulary: int, d_model: int = 128, layers: int = 2) -> BartConfig:
-    """BART at laptop size. `scale_embedding`: without it a signal of norm sqrt(d/2) would swamp small embeddings."""
-    sizes = {
-        f"{part}_{what}": n
-        for part in ("encoder", "decoder")
-        for what, n in (("layers", layers), ("attention_heads", 4), ("ffn_dim", 4 * d_model))
-    }
-    return BartConfig(
-        vocab_size=vocabulary,
-        d_model=d_model,
-        max_position_embeddings=POSITIONS,
-        **sizes,
-        pad_token_id=PAD,
-        bos_token_id=BOS,
-        eos_token_id=EOS,
-        decoder_start_token_id=EOS,
-        forced_bos_token_id=None,
-        forced_eos_token_id=None,
-        scale_embedding=True,
-        init_std=0.08,
-        dropout=0.1,
-    )
 
 
 def infill(tokens: np.ndarray, rng: np.random.Generator) -> list[int]:

@@ -94,7 +94,7 @@ def training_texts(settings: Settings, split: str) -> tuple[Text, ...]:
     part = part.sample(min(count, len(part)), random_state=0)
     outputs = [" ".join(target.split()[:MAX_TOKENS]) for target in part["target"]]  # a word has at least one token
     texts = lm.encode([corruption.prompt_of(source) for source in part["source"]], outputs)
-    return tuple(Text(text.ids[: text.start + MAX_TOKENS], text.start) for text in texts)
+    return tuple(dataclasses.replace(text, ids=text.ids[: text.start + MAX_TOKENS]) for text in texts)
 
 
 @lru_cache(maxsize=1)
@@ -159,9 +159,8 @@ def single_token(lm: LanguageModel, text: str) -> bool:
     return len(lm.tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
 
 
-def wrong_tokens(settings: Settings, items: pd.DataFrame, texts: list[Text]) -> np.ndarray:
+def wrong_tokens(tokenizer, items: pd.DataFrame, texts: list[Text]) -> np.ndarray:
     """Which output tokens belong to a wrong word; all items in a row. (N,) bool"""
-    tokenizer = language_model(settings.model).tokenizer
     wrong = []
     for item, text in zip(items.itertuples(), texts):
         spans, place = [], 0

