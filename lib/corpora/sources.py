@@ -33,11 +33,11 @@ _MIXED = "several, see its card"
 
 # Hub revisions were not seen on the hub itself. Each is copied from the source in the comment; without such a source it is None.
 BENCHMARKS = {
-    "paws-x-en": Benchmark(  # hub file addresses (…/resolve/<revision>/…/validation-00000-of-00001.parquet) in public code
+    "paws-x-en": Benchmark(
         "hub",
         "google-research-datasets/paws-x",
         "en",
-        "4cd8187c404bda33cb1f62b49b001115862acf37",
+        None,
         "free use (Google)",
         ("id", "sentence1", "sentence2", "label"),
         {"train": 49_401, "validation": 2000, "test": 2000},
@@ -51,11 +51,11 @@ BENCHMARKS = {
         ("question", "answer"),
         {"train": 7473, "test": 1319},
     ),
-    "cnn-dailymail": Benchmark(  # the hub's own file list ends at 96df5e6; written out in public code
+    "cnn-dailymail": Benchmark(
         "hub",
         "abisee/cnn_dailymail",
         "3.0.0",
-        "96df5e686bee6baa90b8bee7c28b81fa3fa6223d",
+        None,
         "research use",
         ("article", "highlights", "id"),
         {"train": 287_113, "validation": 13_368, "test": 11_490},
@@ -71,11 +71,11 @@ BENCHMARKS = {
         {"train": 204_045, "validation": 11_332, "test": 11_334},
         {"test": 1000},
     ),
-    "squad": Benchmark(  # cache folders of `datasets` (squad/plain_text/0.0.0/<revision>) in public instructions
+    "squad": Benchmark(
         "hub",
         "rajpurkar/squad",
         "plain_text",
-        "7b6d24c440a36b6815f21b70d25016731768db1f",
+        None,
         "CC BY-SA 4.0",
         _QA,
         {"train": 87_599, "validation": 10_570},
@@ -100,11 +100,11 @@ BENCHMARKS = {
         ("en", "de"),
         {"train": 29_000, "validation": 1014, "test": 1000},
     ),
-    "cola": Benchmark(  # the hub's file addresses for GLUE (…/glue@<revision>/mrpc/train-00000-of-00001.parquet) in public code
+    "cola": Benchmark(
         "hub",
         "nyu-mll/glue",
         "cola",
-        "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
+        None,
         "fair use",
         ("sentence", "label", "idx"),
         {"train": 8551, "validation": 1043, "test": 1063},
