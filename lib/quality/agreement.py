@@ -24,6 +24,28 @@ BINS = 10  # equally wide, of the expected calibration error
 _CHUNK = 8_000_000  # numbers held at once, where items by resamples (or by clusters) are needed
 
 
+class Draws:
+    """Bootstrap resamples of clusters; the first is the sample itself."""
+
+    def __init__(self, clusters: np.ndarray, resamples: int = RESAMPLES):
+        drawn, self.member = cluster_weights(clusters, resamples)
+        self.drawn = np.vstack([np.ones((1, drawn.shape[1])), drawn])  # (1 + R, C)
+
+    def sum(self, per_item: np.ndarray) -> np.ndarray:
+        """Sum over items. (N,) -> (1 + R,)"""
+        return self.drawn @ np.bincount(self.member, per_item, self.drawn.shape[1])
+
+    def mean(self, per_item: np.ndarray) -> np.ndarray:
+        """Mean over items. (N,) -> (1 + R,)"""
+        return self.sum(per_item) / self.sum(np.ones(len(per_item)))
+
+    def weights(self) -> Iterator[np.ndarray]:
+        """How often each item is drawn, some resamples at a time. (r, N)"""
+        size = max(1, _CHUNK // len(self.member))
+        for start in range(0, len(self.drawn), size):
+            yield self.drawn[start : start + size][:, self.member]
+
+
 def agreement(
     scores: np.ndarray, gold: np.ndarray, clusters: np.ndarray, metrics: tuple[str, ...] | None = None, resamples: int = RESAMPLES
 ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
@@ -42,7 +64,7 @@ def agreement(
     if metrics is None:
         inside = scores.min() >= 0 and scores.max() <= 1
         metrics = CORRELATIONS + (RANKINGS if binary else ()) + (PROBABILITIES if binary and inside else ())
-    draws = _Draws(clusters, resamples)
+    draws = Draws(clusters, resamples)
     values = {metric: _FUNCTIONS[metric](scores, gold, draws) for metric in metrics}
     for metric, found in values.items():
         if np.isnan(found[0]):
@@ -60,28 +82,7 @@ def platt(scores: np.ndarray, gold: np.ndarray, clusters: np.ndarray, folds: int
 # ---- each metric: scores (N,), gold (N,), resamples -> (1 + R,), of the sample itself and of every resample -------------------------
 
 
-class _Draws:
-    """Bootstrap resamples of clusters; the first is the sample itself."""
-
-    def __init__(self, clusters: np.ndarray, resamples: int):
-        drawn, self.member = cluster_weights(clusters, resamples)
-        self.drawn = np.vstack([np.ones((1, drawn.shape[1])), drawn])  # (1 + R, C)
-
-    def sum(self, per_item: np.ndarray) -> np.ndarray:
-        """Sum over items. (N,) -> (1 + R,)"""
-        return self.drawn @ np.bincount(self.member, per_item, self.drawn.shape[1])
-
-    def mean(self, per_item: np.ndarray) -> np.ndarray:
-        return self.sum(per_item) / self.sum(np.ones(len(per_item)))
-
-    def weights(self) -> Iterator[np.ndarray]:
-        """How often each item is drawn, some resamples at a time. (r, N)"""
-        size = max(1, _CHUNK // len(self.member))
-        for start in range(0, len(self.drawn), size):
-            yield self.drawn[start : start + size][:, self.member]
-
-
-def _pearson(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
+def _pearson(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
     x, y = x - x.mean(), y - y.mean()
     mean_x, mean_y = draws.mean(x), draws.mean(y)
     covariance = draws.mean(x * y) - mean_x * mean_y
@@ -90,11 +91,11 @@ def _pearson(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
     return np.divide(covariance, np.sqrt(np.abs(variance_x * variance_y)), out=np.full(len(mean_x), np.nan), where=varies)
 
 
-def _spearman(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
+def _spearman(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
     return _pearson(rankdata(x), rankdata(y), draws)
 
 
-def _auroc(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
+def _auroc(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
     """Share of (right, wrong) pairs in order; a tie counts one half.
 
     Counted once for every two clusters, which is much less work than once for every resample as long as clusters are few.
@@ -128,7 +129,7 @@ def _weighted_auroc(x: np.ndarray, right: np.ndarray, wrong: np.ndarray, weights
         return wins / (below[:, -1] * weights[:, right].sum(1))
 
 
-def _ap(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
+def _ap(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
     """Average precision: precision at each score from the top, weighted by the recall gained there (as in scikit-learn)."""
     down = np.argsort(-x, kind="stable")
     last = np.searchsorted(-x[down], -x[down], side="right") - 1  # ties share one threshold
@@ -141,16 +142,16 @@ def _ap(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
     return np.concatenate(found)
 
 
-def _bce(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
+def _bce(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
     clipped = np.clip(x, 1e-7, 1 - 1e-7)  # a score of exactly 0 or 1 would cost infinitely much
     return draws.mean(-(y * np.log(clipped) + (1 - y) * np.log1p(-clipped)))
 
 
-def _brier(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
+def _brier(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
     return draws.mean((x - y) ** 2)
 
 
-def _ece(x: np.ndarray, y: np.ndarray, draws: _Draws) -> np.ndarray:
+def _ece(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
     bins = np.minimum((x * BINS).astype(int), BINS - 1)
     return np.sum([np.abs(draws.mean((bins == b) * (x - y))) for b in np.unique(bins)], 0)
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lib.quality.agreement import agreement
+from lib.quality.agreement import Draws, agreement
 from lib.quality.tasks.corruption import HOME_GROUND, TYPES
-from lib.results import RESAMPLES, cluster_weights, interval
+from lib.results import interval
 
 HIGH, LOW = 4, 2  # right answers left: "many" from HIGH on; wrong answers to compare with up to LOW
 STUDY = {"listing": "ambiguity", "languages": "ambiguity", "corruption": "quality", "self-generation": "quality"}
@@ -71,9 +71,8 @@ def graded_errors(items: pd.DataFrame) -> pd.DataFrame:
 
 def mean(values, clusters: pd.Series) -> Statistic:
     """Mean of values (N,) whose clusters are resampled whole."""
-    weights, groups = _weights(clusters)
-    top, bottom = (weights @ _sums(part, clusters, groups) for part in (values, np.ones(len(clusters))))
-    return _ratio(top, bottom, len(clusters), len(groups))
+    found = Draws(clusters.to_numpy()).mean(np.asarray(values, float))
+    return Statistic(float(found[0]), found[1:], len(clusters), clusters.nunique())
 
 
 def above(many: pd.DataFrame, alone: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
@@ -130,10 +129,10 @@ def _listing(items: pd.DataFrame) -> Statistics:
     for metric, by_set in zip(("p_high_above_low", "tie_share"), above(many, alone)):
         found["all", metric] = mean(by_set.to_numpy(), by_set.index.to_series())._replace(n=len(many))
     sets = pd.DataFrame({name: _by_set(part) for name, part in (("many", many), ("alone", alone), ("few", few))}).dropna()
-    weights, _ = _weights(sets.index.to_series())
-    kept, whole = (weights @ (sets[name] - sets["few"]).to_numpy() for name in ("many", "alone"))
-    clear = interval(whole[1:])[0] > 0
-    found["all", "gap_kept"] = _ratio(kept, whole if clear else np.full(len(whole), np.nan), len(many), len(sets))
+    draws = Draws(sets.index.to_numpy())
+    kept, whole = (draws.sum((sets[name] - sets["few"]).to_numpy()) for name in ("many", "alone"))
+    share = kept / whole if interval(whole[1:])[0] > 0 else np.full(len(whole), np.nan)
+    found["all", "gap_kept"] = Statistic(float(share[0]), share[1:], len(many), len(sets))
     return found
 
 
@@ -160,20 +159,3 @@ def _mean_by_k(right: pd.DataFrame, k: pd.Series) -> Statistics:
     """Mean score of right answers for every k."""
     parts = {number: right[k == number] for number in sorted(k.unique())}
     return {(f"k={number}", "mean_score"): mean(part["score"], part["group"]) for number, part in parts.items()}
-
-
-def _weights(clusters: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Weights of clusters, the sample itself first. (1 + R, C), (C,)"""
-    drawn, _ = cluster_weights(clusters.to_numpy(), RESAMPLES)
-    return np.vstack([np.ones((1, drawn.shape[1])), drawn]), np.unique(clusters)
-
-
-def _sums(values, clusters: pd.Series, groups: np.ndarray) -> np.ndarray:
-    """Sum of values in each of the groups. (C,)"""
-    return np.bincount(np.searchsorted(groups, clusters.to_numpy()), np.asarray(values, float), len(groups))
-
-
-def _ratio(top: np.ndarray, bottom: np.ndarray, n: int, clusters: int) -> Statistic:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        values = top / bottom
-    return Statistic(float(values[0]), values[1:], n, clusters)
