@@ -55,6 +55,10 @@ STYLE = {
     "closed-form:softmax-sampled-excluded": (_PINK, "d", "-."),
     "right-mass": ("black", "_", "--"),
     "length": (_GREY, "|", "-."),
+    # computed elsewhere: the translating model's own log-probability; and the supervised rivals
+    "nmt-logprob": ("black", "X", "--"),
+    "supervised-probe": ("black", "P", "-"),
+    "comet-kiwi": ("black", "^", "-."),
 }
 DPI = 130
 

@@ -4,6 +4,10 @@ import hashlib
 from importlib import metadata
 from pathlib import Path
 
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
 
 def packaged_file(package: str, version: str, ending: str, sha256: str) -> Path:
     """The one file of an installed package with this ending.
@@ -27,3 +31,19 @@ def save_whole(model, tokenizer, folder: Path) -> None:
     model.save_pretrained(partial)
     tokenizer.save_pretrained(partial)
     partial.rename(folder)
+
+
+def stored_tensors(file: Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors, .bin or .pt file by name; a bare tensor is called "". Nothing in the file is executed.
+
+    Raises FileNotFoundError, or ValueError where the file is no such file.
+    """
+    if not file.is_file():
+        raise FileNotFoundError(f"no file {file}")
+    try:
+        stored = load_file(file) if file.suffix == ".safetensors" else torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ValueError(f"{file.name} is not a readable file of tensors ({type(error).__name__})") from error
+    if isinstance(stored, Tensor):
+        return {"": stored}
+    return {name: value for name, value in stored.items() if isinstance(value, Tensor)}

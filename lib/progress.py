@@ -16,9 +16,9 @@ DESTINATION = "STUDY_PROGRESS"
 def progress(iterable: Iterable, description: str, **options) -> tqdm:
     """tqdm over `iterable`; see the module's text for where it shows."""
     common = {"desc": description, "leave": False, "dynamic_ncols": True, "mininterval": 1.0, **options}
+    if os.environ.get(DESTINATION) == "" or os.environ.get("RANK", "0") != "0":  # RANK: of several processes the first shows its bar
+        return tqdm(iterable, disable=True, **common)
     if DESTINATION in os.environ:
-        if not os.environ[DESTINATION]:
-            return tqdm(iterable, disable=True, **common)
         return tqdm(iterable, file=open(os.environ[DESTINATION], "a"), **common)  # noqa: SIM115 - lives as long as the bar
     interactive = sys.stderr.isatty() or "ipykernel" in sys.modules
     return tqdm(iterable, disable=not interactive, **common)

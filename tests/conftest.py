@@ -10,6 +10,9 @@ os.environ |= {  # before torch is imported; processes that a test starts inheri
     "MKL_NUM_THREADS": "1",
 }
 
+from pathlib import Path
+
+import datasets
 import pytest
 import torch
 
@@ -25,3 +28,13 @@ def results(tmp_path, monkeypatch):
     monkeypatch.setenv("TEST_RESULTS", str(paths.RESULTS))  # for processes started by the test (see test_units.compute)
     monkeypatch.delenv("STUDY_FORCE", raising=False)
     return paths.RESULTS
+
+
+@pytest.fixture
+def mirror(tmp_path, monkeypatch) -> Path:
+    """An empty local mirror of benchmark files; caches of this test alone."""
+    (tmp_path / "mirror").mkdir()
+    monkeypatch.setenv("STUDY_DATA", str(tmp_path / "mirror"))
+    monkeypatch.setattr(paths, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hub cache")
+    return tmp_path / "mirror"

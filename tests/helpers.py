@@ -81,28 +81,29 @@ def pairs_of(lengths: list[int], eos: int = 2) -> tuple[list[list[int]], list[li
 
 
 def train_tiny(
-    checkpoint: Path | None, *, signal="pre", dropout=0.1, updates=10, kill_at: int | None = None, on_batch: Callable = lambda indices: None
-) -> tuple[dict[str, torch.Tensor], list[float]]:
+    checkpoint: Path | None, *, signal="pre", dropout=0.1, updates=10, tokens_per_batch=80, kill_at: int | None = None,
+    on_batch: Callable = lambda indices: None,
+) -> tuple[dict[str, torch.Tensor], list[float]]:  # fmt: skip
     """Train a tiny BART on forty random pairs, with a checkpoint every 3 updates; return its parameters and losses.
 
-    `kill_at`: this process ends itself by SIGKILL in that update (from 0). `on_batch(indices)` sees every batch.
+    `kill_at`: this process ends itself by SIGKILL in that pass (from 0; a pass is an update, where STUDY_TOKENS_PER_PASS is not set).
+    `on_batch(indices)` sees the examples of every pass.
     """
     training.CHECKPOINT_EVERY = 3
     model = controlled("bart", signal, dropout=dropout, tie_word_embeddings=True)
     lengths = np.random.default_rng(0).integers(4, 20, 40)
     sources, targets = pairs_of(lengths.tolist())
-    updates_begun = itertools.count()
+    passes_begun = itertools.count()
 
     def collate(indices: np.ndarray, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         on_batch(indices)
-        if next(updates_begun) == kill_at:
+        if next(passes_begun) == kill_at:
             os.kill(os.getpid(), signals.SIGKILL)
         batch = seq2seq_batch(model, [sources[i] for i in indices], [targets[i] for i in indices])
         return {**batch, "target_length": torch.as_tensor(lengths[indices])}
 
-    losses = training.train(
-        model, lengths, collate, updates=updates, learning_rate=1e-2, tokens_per_batch=80, seed=0, checkpoint=checkpoint, warmup=2
-    )
+    options = {"updates": updates, "learning_rate": 1e-2, "tokens_per_batch": tokens_per_batch, "warmup": 2}
+    losses = training.train(model, lengths, collate, **options, seed=0, checkpoint=checkpoint)
     return {name: p.detach().clone() for name, p in model.named_parameters()}, losses
 
 

@@ -1,15 +1,11 @@
 """Benchmark data: the order mirror, cache, network; odd characters survive; a damaged file is an error; offline fails within seconds."""
 
 import dataclasses
-import hashlib
 import http.server
-import io
-import json
 import os
 import re
 import shutil
 import socket
-import tarfile
 import threading
 import time
 from functools import partial
@@ -18,6 +14,7 @@ from pathlib import Path
 import datasets
 import huggingface_hub
 import pytest
+from mirrors import HEADER, corrections, expert_files, json_lines, ratings, use_archive, use_expert_files, write
 
 from lib import paths
 from lib.corpora import benchmarks
@@ -34,38 +31,6 @@ ODD = [
     "NA",
     "null",
 ]  # quotes, empty, non-ASCII, other line separators, what pandas takes for NaN
-
-
-@pytest.fixture
-def mirror(tmp_path, monkeypatch) -> Path:
-    """An empty local mirror; caches of this test alone."""
-    (tmp_path / "mirror").mkdir()
-    monkeypatch.setenv("STUDY_DATA", str(tmp_path / "mirror"))
-    monkeypatch.setattr(paths, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hub cache")
-    return tmp_path / "mirror"
-
-
-def write(path: Path, content: str | bytes) -> str:
-    """Write a file and return its SHA-256."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = content.encode() if isinstance(content, str) else content
-    path.write_bytes(content)
-    return hashlib.sha256(content).hexdigest()
-
-
-def json_lines(rows: list[dict], end: str = "\n") -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + end for row in rows)
-
-
-def tar(members: dict[str, str]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content.encode())
-            archive.addfile(info, io.BytesIO(content.encode()))
-    return buffer.getvalue()
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------------------------
@@ -273,34 +238,6 @@ def test_github_download(mirror, tmp_path, monkeypatch):
 
 # ---- translation quality -------------------------------------------------------------------------------------------------------------
 
-HJQE, MLQE = (f"{BENCHMARKS[name].id}/{BENCHMARKS[name].revision}" for name in ("hjqe-en-de", "mlqe-pe-en-de"))
-HEADER = "segid\toriginal\ttranslation\tscores\tmean\tz_scores\tz_mean\tmodel_scores"
-
-
-def expert_files(folder: Path, **changed: str) -> dict[str, str]:
-    """The three files of HJQE with two sentences, below a folder of repositories; path -> SHA-256."""
-    contents = {"src": 'the "cat"\r\nNA\r\n', "mt": 'die "Kätze"\r\nNA\r\n', "tags": "OK OK BAD BAD OK\r\nOK OK OK\r\n"} | changed
-    return {f"en-de/dev/dev.{end}": write(folder / HJQE / f"en-de/dev/dev.{end}", text) for end, text in contents.items()}
-
-
-def use_expert_files(monkeypatch, shas: dict[str, str]) -> None:
-    monkeypatch.setitem(BENCHMARKS, "hjqe-en-de", dataclasses.replace(BENCHMARKS["hjqe-en-de"], rows={"dev": 2}, files=shas))
-
-
-def use_archive(monkeypatch, mirror: Path, name: str, members: dict[str, str]) -> Path:
-    """Put an archive of two sentences into the mirror, with its checksum in the table."""
-    (path,) = BENCHMARKS[name].files
-    sha = write(mirror / "github" / MLQE / path, tar(members))
-    monkeypatch.setitem(BENCHMARKS, name, dataclasses.replace(BENCHMARKS[name], rows={"test20": 2}, files={path: sha}))
-    return mirror / "github" / MLQE / path
-
-
-def ratings(**changed: str) -> dict[str, str]:
-    table = f'{HEADER}\n7\tsay "hi\tsag\u2028"hallo"\t[9, 8]\t8.5\t[0, 1]\t-0.5\t-0.2\n8\t\tNA\t[1]\t1.0\t[0]\t1e-1\t-0.3\n'
-    contents = {"table": table, "tokens": "sag hal@@ lo\nNA\n", "logprobs": "-0.1 -0.2 -0.3 -0.2\n-0.5 -0.1\n"} | changed
-    files = {"table": "test20.ende.df.short.tsv", "tokens": "word-probas/mt.test20.ende", "logprobs": "word-probas/word_probas.test20.ende"}
-    return {f"en-de/{files[key]}": content for key, content in contents.items()}
-
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
 def test_direct_assessments(mirror, monkeypatch, end):
@@ -328,17 +265,6 @@ def test_bad_direct_assessments(mirror, monkeypatch, what):
     use_archive(monkeypatch, mirror, "mlqe-pe-en-de", ratings(**changed))
     with pytest.raises(ValueError, match=f"en-de-test.tar.gz.*{message}"):
         direct_assessments("en-de")
-
-
-def corrections(**changed: str) -> dict[str, str]:
-    contents = {
-        "src": 'a "b"\nc\n',
-        "mt": "NA x\n\n",
-        "pe": "NA y\nz\n",
-        "hter": "0.500000\n1.000000\n",
-        "tags": "OK OK BAD BAD OK\nBAD BAD OK\n",
-    }
-    return {f"en-de-test20/test20.{end}": text for end, text in (contents | changed).items()}
 
 
 def test_post_edits(mirror, monkeypatch):

@@ -14,13 +14,15 @@ from helpers import docstring_corpus, language_model
 from lib import paths
 from lib.corpora import docstrings
 from lib.parameters import settings_from
-from lib.quality import data, evaluation, experiment, heads, scores
-from lib.quality.data import TASKS, Settings
+from lib.quality import data, evaluation, experiment, heads, scores, training_corpora
+from lib.quality.data import Settings
 from lib.quality.evaluation import HIGH, LOW, statistics, token_statistics
 from lib.quality.experiment import plan
 from lib.quality.heads import HEADS
+from lib.quality.language_models import LanguageModel
 from lib.quality.negatives import SAMPLERS
-from lib.quality.tasks import corruption, languages, listing
+from lib.quality.tasks import catalogue, corruption, languages, listing
+from lib.quality.tasks.catalogue import TASKS
 from lib.results import cluster_weights, make_table
 
 PARAMETERS = {"heads": ["sigmoid-lowrank", "uniform"], "seeds": [0, 1, 2], "tasks": ["listing", "corruption"], "texts": 5, "profile": "cpu"}
@@ -60,7 +62,7 @@ def test_plan(parts, change, count):
         ({"seeds": [0, -1]}, "none negative"),
         ({"seeds": [1, 1]}, "none twice"),
         ({"dominant": "middle"}, "unknown dominant set 'middle': choose from last, first"),
-        ({"model": "smollm2"}, "unknown model 'smollm2': 'smollm2-135m-q4', a folder, or a hub name"),
+        ({"model": "smollm2"}, "unknown model 'smollm2': 'smollm2-135m-q4', 'tiny-nmt', 'tiny-nmt-smoke', a folder, or a hub name"),
         *(
             ({name: 0}, f"{name} must be at least 1, not 0")
             for name in ("train_texts", "validation_texts", "negatives", "rounds", "rank", "updates", "positions_per_batch", "texts")
@@ -315,8 +317,9 @@ def toy(tmp_path_factory):
     lm.tokenizer.save_pretrained(folder / "tiny")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "CACHE", folder / "cache")
-        patch.setattr(data, "_corpus", docstring_corpus)
-        patch.setattr(data, "single_token", lambda lm, text: True)  # no name of a real thing is a token of this model
+        for module in (training_corpora, catalogue):
+            patch.setattr(module, "docstring_table", docstring_corpus)
+        patch.setattr(LanguageModel, "is_token", lambda lm, text: True)  # no name of a real thing is a token of this model
         sizes = {"train_texts": 5, "validation_texts": 2, "updates": 3, "rank": 2, "positions_per_batch": 32, "negatives": 4, "texts": 1}
         parameters = {"heads": ["sigmoid-lowrank", "softmax-ce"], "seeds": [1], "model": str(folder / "tiny"), **sizes}
         yield SimpleNamespace(lm=lm, parameters=parameters)
@@ -333,9 +336,9 @@ def test_untrained_unit(task, toy):
     rows, items = experiment.compute(unit)
     closed = {"closed-form"} | {f"closed-form:{name}" for name in SAMPLERS if name != scores.METHOD}
     methods = {"softmax", "logprob", "entropy", "boostedprob", "rescale", "softmax-power"} | closed
-    methods |= {"length"} if evaluation.STUDY[task] == "quality" else set()
+    methods |= {"length"} if TASKS[task].study == "quality" else set()
     assert set(rows["method"]) == methods < set(items.columns)
-    assert set(rows["study"]) == {evaluation.STUDY[task]} and not {"prompt", "output", "answer"} & set(items.columns)
+    assert set(rows["study"]) == {TASKS[task].study} and not {"prompt", "output", "answer"} & set(items.columns)
     full, texts, states = data.task_states(settings_from(Settings, unit.parameters), task)
     log_p = toy.lm.logits(states).log_softmax(1)[torch.arange(len(states)), torch.tensor([i for text in texts for i in text.output])]
     expected = [part.exp().mean().item() for part in log_p.split([len(text.output) for text in texts])]
@@ -428,6 +431,3 @@ def test_the_experiment_trains_no_base(toy):
     assert used.fingerprint() == toy.lm.fingerprint()
     assert all(torch.equal(a, b) for a, b in zip(used.model.state_dict().values(), toy.lm.model.state_dict().values()))
 
-
-def test_every_task_has_a_study():
-    assert set(evaluation.STUDY) == set(TASKS)

@@ -5,7 +5,7 @@ Hidden states are kept in the cache, named by the hash of the token ids and of t
 
 import dataclasses
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +14,16 @@ import torch
 from torch import Tensor
 
 from lib import paths
-from lib.corpora import docstrings
-from lib.quality import scores
+from lib.quality import nmt, scores
 from lib.quality.distributions import CHUNK, MODES
 from lib.quality.language_models import SMOLLM2, LanguageModel, Text
 from lib.quality.negatives import TokenFrequencies
-from lib.quality.tasks import corruption, languages, listing, self_generation
+from lib.quality.tasks.catalogue import TASKS
 from lib.quality.training import Positions, collect, gold_tokens, hidden_states, labels_of
+from lib.quality.training_corpora import CORPORA, MAX_TOKENS
 from lib.results import write_atomically
 
 RECIPE = 2  # bump when a change in lib/quality moves the numbers
-TASKS = ("listing", "languages", "corruption", "self-generation")
-MAX_TOKENS = 96  # of a training text; longer ones are cut
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,8 @@ class Settings:
     """Everything the numbers depend on, apart from heads, tasks and seeds."""
 
     model: str = SMOLLM2
-    train_texts: int = 2000  # docstrings a head learns from
+    trained_on: str = "docstrings"  # the corpus that heads and fitted baselines learn from, see lib.quality.training_corpora
+    train_texts: int = 2000
     validation_texts: int = 300
     negatives: int = 10  # K
     rounds: int = 4  # sets of negatives drawn a position, used in turn
@@ -53,8 +52,17 @@ class Settings:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.dominant not in MODES:
             raise ValueError(f"unknown dominant set {self.dominant!r}: choose from {', '.join(MODES)}")
-        if self.model != SMOLLM2 and not Path(self.model).is_dir() and self.model.count("/") != 1:
-            raise ValueError(f"unknown model {self.model!r}: {SMOLLM2!r}, a folder, or a hub name such as 'allenai/OLMo-2-0425-1B-SFT'")
+        if self.trained_on not in CORPORA:
+            raise ValueError(f"unknown training corpus {self.trained_on!r}: choose from {', '.join(CORPORA)}")
+        if self.model not in (SMOLLM2, *nmt.MODELS) and not Path(self.model).is_dir() and self.model.count("/") != 1:
+            known = f"{SMOLLM2!r}, {', '.join(map(repr, nmt.MODELS))}"
+            raise ValueError(f"unknown model {self.model!r}: {known}, a folder, or a hub name such as 'allenai/OLMo-2-0425-1B-SFT'")
+
+    def data(self, task: str | None = None) -> str:
+        """Hash of what heads learn from, and of what a task's items are made of; needs no data at hand."""
+        parts = [CORPORA[self.trained_on].fingerprint(), *([TASKS[task].data()] if task else [])]
+        parts += [nmt.identity(self.model)] if self.model in nmt.MODELS else []
+        return "-".join(dict.fromkeys(parts))
 
 
 @dataclass
@@ -68,8 +76,8 @@ class Base:
 
 @lru_cache(maxsize=1)
 def language_model(name: str) -> LanguageModel:
-    """Loaded once a process."""
-    return LanguageModel.load(name)
+    """Loaded once a process; a translation model of this study is trained first where the cache lacks it."""
+    return nmt.trained_model(name) if name in nmt.MODELS else LanguageModel.load(name)
 
 
 @lru_cache(maxsize=1)
@@ -80,20 +88,13 @@ def prepare(settings: Settings) -> Base:
     return Base(lm, unigram(settings), _baselines(lm, held_out, settings.negatives))
 
 
-@lru_cache(maxsize=1)
-def _corpus() -> pd.DataFrame:
-    return docstrings.load().to_pandas()
-
-
 @lru_cache(maxsize=4)
 def training_texts(settings: Settings, split: str) -> tuple[Text, ...]:
-    """Summary line as prompt, description as output; the first MAX_TOKENS of it."""
-    lm, table = language_model(settings.model), _corpus()
-    count = settings.train_texts if split == "train" else settings.validation_texts
-    part = table[table["split"] == split]
-    part = part.sample(min(count, len(part)), random_state=0)
-    outputs = [" ".join(target.split()[:MAX_TOKENS]) for target in part["target"]]  # a word has at least one token
-    texts = lm.encode([corruption.prompt_of(source) for source in part["source"]], outputs)
+    """Prompts and outputs of the training corpus; the first MAX_TOKENS of each output."""
+    lm, corpus = language_model(settings.model), CORPORA[settings.trained_on]
+    pairs = corpus.pairs(lm, split, settings.train_texts if split == "train" else settings.validation_texts)
+    outputs = [" ".join(output.split(" ")[:MAX_TOKENS]) for output in pairs["output"]]  # a word has at least one token
+    texts = lm.encode(pairs["prompt"].tolist(), outputs, chat=corpus.chat and lm.has_turns)
     return tuple(dataclasses.replace(text, ids=text.ids[: text.start + MAX_TOKENS]) for text in texts)
 
 
@@ -133,30 +134,21 @@ def task_states(settings: Settings, task: str) -> tuple[pd.DataFrame, list[Text]
     """Items of a task, their token ids and hidden states (from the cache, or computed now)."""
     lm = language_model(settings.model)
     items = task_items(settings, task)
-    texts = lm.encode(items["prompt"].tolist(), items["output"].tolist())
+    texts = lm.encode(items["prompt"].tolist(), items["output"].tolist(), chat=TASKS[task].chat and lm.has_turns)
     return items, texts, hidden_states(lm, texts, _states())
 
 
 @lru_cache(maxsize=len(TASKS))
 def task_items(settings: Settings, task: str) -> pd.DataFrame:
     """Items of a task."""
-    lm = language_model(settings.model)
-    if task == "listing":
-        return listing.items(partial(single_token, lm), max(1, settings.texts // 15))
-    if task == "languages":
-        return languages.items(partial(single_token, lm), each=max(1, settings.texts // 2))
-    if task == "corruption":
-        return corruption.items(_corpus(), settings.texts)
-    file = paths.CACHE / "items" / f"{task}-{lm.fingerprint()}-{docstrings.fingerprint()}-{settings.texts}-r{RECIPE}.parquet"
+    lm, about = language_model(settings.model), TASKS[task]
+    if not about.kept:
+        return about.items(lm, settings.texts)
+    file = paths.CACHE / "items" / f"{task}-{lm.fingerprint()}-{about.data()}-{settings.texts}-r{RECIPE}.parquet"
     if not file.exists():
-        made = self_generation.items(lm, _corpus(), settings.texts)
+        made = about.items(lm, settings.texts)
         write_atomically(file, lambda partial: made.to_parquet(partial, index=False))
     return pd.read_parquet(file)
-
-
-def single_token(lm: LanguageModel, text: str) -> bool:
-    """Whether a text is one token of the model."""
-    return len(lm.tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
 
 
 def wrong_tokens(tokenizer, items: pd.DataFrame, texts: list[Text]) -> np.ndarray:

@@ -9,7 +9,10 @@ from lib.quality import scores
 from lib.quality.head import SigmoidHead
 from lib.quality.language_models import LanguageModel
 from lib.quality.negatives import TokenFrequencies
+from lib.quality.streaming import blocks, fit_streaming
 from lib.quality.training import collect, fit, fitted_start, gold_tokens
+
+START = 4096  # positions that fit the start of a head
 
 
 class QualityEstimator:
@@ -40,18 +43,26 @@ class QualityEstimator:
         positions_per_batch: int = 1024,
         seed: int = 0,
         chat: bool = False,
+        positions_per_block: int | None = None,
     ) -> list[float]:
-        """Train a head on good outputs; return the loss of every update. `rank=None` trains the paper's full head."""
+        """Train a head on good outputs; return the loss of every update. `rank=None` trains the paper's full head.
+
+        `positions_per_block`: for more text than memory holds hidden states of (4 d bytes an output token), so many at a time, computed
+        anew in every pass (see lib.quality.streaming).
+        """
         texts = self.lm.encode(prompts, outputs, chat)
         if not texts:
             raise ValueError("nothing to train on: no texts were given")
         unigram = TokenFrequencies.from_labels(gold_tokens(texts), len(self.lm.unembedding))
-        positions = collect(self.lm, texts, unigram, rounds=4, seed=seed, samplers=(sampler,))
+        first = texts if positions_per_block is None else next(blocks(texts, START, seed))
+        positions = collect(self.lm, first, unigram, rounds=4, seed=seed, samplers=(sampler,))
         torch.manual_seed(seed)
         scale, shift = fitted_start(self.lm, positions, sampler)
         self.head = SigmoidHead(self.lm.unembedding, self.lm.bias, rank, scale, shift)
         options = {"updates": updates, "learning_rate": learning_rate, "positions_per_batch": positions_per_batch, "seed": seed}
-        return fit(self.head, positions, sampler, **options)
+        if positions_per_block is None:
+            return fit(self.head, positions, sampler, **options)
+        return fit_streaming(self.head, self.lm, texts, unigram, sampler, **options, positions_per_block=positions_per_block)
 
     def score(self, prompts: list[str], outputs: list[str], chat: bool = False) -> pd.DataFrame:
         """One row an output token: `text` (number), `token`, and the scores `sigmoid` (with a head), `softmax`, `logprob`, `entropy`,

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from lib.quality.agreement import Draws, agreement
-from lib.quality.tasks.corruption import HOME_GROUND, TYPES
+from lib.quality.tasks.corruption import HOME_GROUND
 from lib.results import interval
 
 HIGH, LOW = 4, 2  # right answers left: "many" from HIGH on; wrong answers to compare with up to LOW
-STUDY = {"listing": "ambiguity", "languages": "ambiguity", "corruption": "quality", "self-generation": "quality"}
+NO_ERRORS = ("original", "attested")  # slices `type=...` of the tasks with edited texts that are no type of error
 
 
 class Statistic(NamedTuple):
@@ -32,7 +32,8 @@ Statistics = dict[tuple[str, str], Statistic]  # by (slice, metric)
 def statistics(task: str, items: pd.DataFrame, score: np.ndarray) -> Statistics:
     """All statistics of one task for one score. `items` as the task makes them; score (N,), higher = better."""
     items = items.assign(score=np.asarray(score, float))
-    return {"listing": _listing, "languages": _languages, "corruption": _corruption}.get(task, _correlation)(items)
+    own = {"listing": _listing, "languages": _languages, "multi30k-en-de": _translations}
+    return own.get(task, _edited if _is_edited(items) else _by_slice)(items)
 
 
 def rows(found: Statistics, identity: dict) -> list[dict]:
@@ -46,27 +47,100 @@ def rows(found: Statistics, identity: dict) -> list[dict]:
 
 
 def token_statistics(items: pd.DataFrame, wrong: np.ndarray, text: np.ndarray, score: np.ndarray) -> Statistics:
-    """AUROC of right against wrong tokens in corrupted texts: slice `token` (all errors but home ground), and one slice a type.
+    """AUROC of right against wrong tokens in edited texts: slice `token` (all errors but home ground), and one slice a type.
 
     wrong (N,) bool and text (N,) number of the item, for every token; score (N,).
     """
     kind = items["slice"].str.removeprefix("type=").to_numpy()[text]
     table = pd.DataFrame({"gold": 1.0 - wrong, "group": items["group"].to_numpy()[text], "score": np.asarray(score, float), "kind": kind})
-    found = _agree(table[table["kind"].isin(set(TYPES) - {HOME_GROUND})], "token", ("auroc",))
-    for name in TYPES:
+    types = error_types(items)
+    found = _agree(table[table["kind"].isin(set(types) - {HOME_GROUND})], "token", ("auroc",))
+    for name in types:
         found |= _agree(table[table["kind"] == name], f"token:type={name}", ("auroc",))
     return found
 
 
-def correlation(task: str, items: pd.DataFrame, score: np.ndarray) -> Statistics:
-    """Pearson and Spearman of one score with the graded gold of a task of study `quality`: all errors but home ground, or all items."""
-    items = items.assign(score=np.asarray(score, float))
-    return _correlation(graded_errors(items), "errors") if task == "corruption" else _correlation(items)
+class Words(NamedTuple):
+    """Where the words of a task's outputs are: for each token the number of its word, counted through all items, and each word's item."""
+
+    of_token: np.ndarray  # (N,)
+    item: np.ndarray  # (W,)
+    place: np.ndarray  # (W,) in its item
+
+
+def word_places(numbers: list[np.ndarray]) -> Words:
+    """From each item's own numbering, the word that each token belongs to, as `word_errors.word_numbers` gives it."""
+    sizes = [int(words[-1]) + 1 for words in numbers]
+    first = np.r_[0, np.cumsum(sizes)]
+    of_token = np.concatenate([words + start for words, start in zip(numbers, first)])
+    return Words(of_token, np.repeat(np.arange(len(sizes)), sizes), np.concatenate([np.arange(size) for size in sizes]))
+
+
+def word_statistics(items: pd.DataFrame, words: Words, score: np.ndarray) -> Statistics:
+    """Wrong words of translations by slice (`words:prompt=source`): AUROC, average precision of finding BAD words, and MCC.
+
+    A word's score is the mean of its tokens' (N,). MCC needs a decision: the threshold that is best on one half of the groups decides in
+    the other half, and the other way round.
+    """
+    wrong = items["wrong_words"].map(set).to_numpy()
+    bad = np.array([place in wrong[item] for item, place in zip(words.item, words.place)])
+    table = pd.DataFrame({"gold": 1.0 - bad, "score": np.bincount(words.of_token, score) / np.bincount(words.of_token)})
+    table = table.assign(group=items["group"].to_numpy()[words.item], slice=items["slice"].to_numpy()[words.item])
+    found = {}
+    for name, part in table.groupby("slice"):
+        found |= _agree(part, f"words:{name}", ("auroc",))
+        reverse = _agree(part.assign(gold=1 - part["gold"], score=-part["score"]), f"words:{name}", ("ap",))
+        found[f"words:{name}", "ap_bad"] = reverse[f"words:{name}", "ap"]
+        found[f"words:{name}", "mcc"] = _mcc(part)
+    return found
+
+
+def _mcc(words: pd.DataFrame) -> Statistic:
+    """Matthews correlation of BAD with "score below the threshold", thresholds from the other half of the groups."""
+    score, bad = words["score"].to_numpy(), 1 - words["gold"].to_numpy()
+    half = pd.factorize(words["group"])[0] % 2
+    said = np.empty(len(words))
+    for number in (0, 1):
+        said[half == number] = score[half == number] < _best_threshold(score[half != number], bad[half != number])
+    draws = Draws(words["group"].to_numpy())
+    both, positives, called, n = (draws.sum(x) for x in (said * bad, bad, said, np.ones(len(words))))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = (n * both - positives * called) / np.sqrt(positives * (n - positives) * called * (n - called))
+    return Statistic(float(value[0]), value[1:], len(words), words["group"].nunique())
+
+
+def _best_threshold(score: np.ndarray, bad: np.ndarray) -> float:
+    """The score below which calling a word BAD has the highest MCC."""
+    order = np.argsort(score, kind="stable")
+    hits, called, n = np.cumsum(bad[order])[:-1], np.arange(1, len(score)), len(score)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mcc = (n * hits - bad.sum() * called) / np.sqrt(bad.sum() * (n - bad.sum()) * called * (n - called))
+    best = int(np.nanargmax(mcc))
+    return float((score[order[best]] + score[order[best + 1]]) / 2)
+
+
+def joined(task: str, items: pd.DataFrame, score: np.ndarray) -> Statistics:
+    """What shows how well a way to join token scores serves a task: agreement with graded gold (of edited texts all errors but home
+    ground), or the task's own statistics.
+    """
+    if _is_edited(items):
+        return _correlation(graded_errors(items.assign(score=np.asarray(score, float))), "errors")
+    return statistics(task, items, score)
 
 
 def graded_errors(items: pd.DataFrame) -> pd.DataFrame:
-    """The corruption items with graded gold: originals and all errors but home ground."""
-    return items[items["slice"].str.removeprefix("type=").isin({"original", *TYPES} - {HOME_GROUND})]
+    """Of edited texts the items with graded gold: originals and all errors but home ground."""
+    return items[items["slice"].str.removeprefix("type=").isin({"original", *error_types(items)} - {HOME_GROUND})]
+
+
+def error_types(items: pd.DataFrame) -> list[str]:
+    """Types of errors among the items of a task with edited texts, in the order of the task."""
+    kinds = items["slice"].str.removeprefix("type=")
+    return [kind for kind in dict.fromkeys(kinds) if kind not in NO_ERRORS]
+
+
+def _is_edited(items: pd.DataFrame) -> bool:
+    return bool((items["slice"] == "type=original").any())
 
 
 def mean(values, clusters: pd.Series) -> Statistic:
@@ -98,19 +172,47 @@ def _correlation(items: pd.DataFrame, name: str = "all") -> Statistics:
     return _agree(items, name, ("pearson", "spearman"))
 
 
-def _corruption(items: pd.DataFrame) -> Statistics:
+def _by_slice(items: pd.DataFrame) -> Statistics:
+    """Every slice by itself, by all metrics that gold and score allow; and where originals are paired with a changed version (column
+    `text`), how often the original scores higher.
+    """
+    found = {}
+    for name, part in items.groupby("slice", sort=False):
+        found |= _agree(part, name, None)
+        if "text" in part:
+            right, wrong = (part[part["gold"] == gold].set_index("text") for gold in (1, 0))
+            found[name, "p_right_above_wrong"] = _above(right["score"], wrong["score"], wrong["group"])
+    return found
+
+
+def _translations(items: pd.DataFrame) -> Statistics:
+    """Own translations: all together and by decoding, against each of the three golds (slices `all`, `decoding=beam;gold=bleu`)."""
+    found = {}
+    for name, part in [("all", items), *items.groupby("slice", sort=False)]:
+        found |= _correlation(part, name)
+        for gold in ("bleu", "similarity"):
+            slice_name = f"gold={gold}" if name == "all" else f"{name};gold={gold}"
+            found |= _correlation(part.assign(gold=part[f"gold_{gold}"]), slice_name)
+    return found
+
+
+def _edited(items: pd.DataFrame) -> Statistics:
     """AUROC tells originals from edited texts, whichever they are; `p_right_above_wrong` the original from its own edited version."""
     kind, found = items["slice"].str.removeprefix("type="), {}
     originals = items[kind == "original"].set_index("text")
-    for name in TYPES:
-        edited = items[kind == name]
-        both = pd.concat([originals.loc[originals.index.isin(edited["text"])].reset_index(), edited])
+    for name in error_types(items):
+        edited = items[kind == name].set_index("text")
+        both = pd.concat([originals.loc[originals.index.isin(edited.index)], edited])
         found |= _agree(both.assign(gold=(both["gold"] == 1).astype(float)), f"type={name}", ("auroc",))
-        if len(edited):
-            right, wrong = originals["score"].reindex(edited["text"]).to_numpy(), edited["score"].to_numpy()
-            found[f"type={name}", "p_right_above_wrong"] = mean((right > wrong) + 0.5 * (right == wrong), edited["group"])
+        found[f"type={name}", "p_right_above_wrong"] = _above(originals["score"], edited["score"], edited["group"])
     found |= _agree(items[kind == "attested"], "type=attested", None)  # right or wrong, half each: also judged as a probability
     return found | _correlation(graded_errors(items), "errors")
+
+
+def _above(right: pd.Series, wrong: pd.Series, clusters: pd.Series) -> Statistic:
+    """How often the original scores higher than its own changed version, ties one half; all by number of the text."""
+    right = right.reindex(wrong.index).to_numpy()
+    return mean((right > wrong.to_numpy()) + 0.5 * (right == wrong.to_numpy()), clusters)
 
 
 def _listing(items: pd.DataFrame) -> Statistics:

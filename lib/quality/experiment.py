@@ -1,10 +1,12 @@
 """The Sigmoid Head experiment: train heads on a frozen language model, score the items of every task, measure.
 
-Units of two kinds:
-- study `sampling`, part `training`, one a head and seed: learning curve on held-out text; the trained head is kept in the cache. And once,
-  as seed 0, the losses of scores that need no training (method `untrained`);
+Units of three kinds:
+- study `sampling`, part `training`, one a head and seed, data set the training corpus: learning curve on held-out text; the trained head is
+  kept in the cache. And once, as seed 0, the losses of scores that need no training (method `untrained`);
 - studies `ambiguity` and `quality`, one a task and seed: items with the scores of all heads (method `heads`; part `scores` for the main
-  ones, part `ablation` for those of notebook 13), and once, as seed 0, with the scores that need no training (method `untrained`).
+  ones, part `ablation` for those of notebook 13), and once, as seed 0, with the scores that need no training (method `untrained`). Where
+  the training corpus is not the usual one, the part names it (`scores-instructions`), and the rows have it as setting;
+- part `probe`: the supervised rival, trained on one task with human judgements and tested on another.
 """
 
 import dataclasses
@@ -13,13 +15,14 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from lib.corpora import docstrings
 from lib.parameters import check_names, check_seeds, model_label, settings_from
-from lib.quality import evaluation, scores
-from lib.quality.data import RECIPE, TASKS, Settings, language_model, positions, prepare, task_states, wrong_tokens
+from lib.quality import evaluation, nmt, scores
+from lib.quality.data import RECIPE, Settings, language_model, positions, prepare, task_states, wrong_tokens
 from lib.quality.heads import HEADS, held_out, learning_rate, own_limit, train_head, trained_head
 from lib.quality.language_models import LanguageModel, Text
 from lib.quality.negatives import SAMPLERS
+from lib.quality.tasks.catalogue import TASKS
+from lib.quality.tasks.word_errors import word_numbers
 from lib.quality.training import gold_tokens, text_numbers
 from lib.results import make_table, setting_name
 from lib.units import Unit, default_jobs, pending
@@ -36,20 +39,31 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
     check_names("task", tasks, TASKS)
     check_seeds(seeds)
     settings = settings_from(Settings, parameters)
-    values, data = dataclasses.asdict(settings), docstrings.fingerprint()
-    model = model_label(settings.model)
+    translates = settings.model in nmt.MODELS
+    if wrong := [task for task in tasks if TASKS[task].translates and not translates]:
+        raise ValueError(f"task {wrong[0]!r} judges a translation model's own outputs: choose one of {', '.join(nmt.MODELS)} as model")
+    values, model = dataclasses.asdict(settings), model_label(settings.model)
     units = []
     if "training" in parts:
+        common = (settings.of_heads(), settings.data(), RECIPE)
         for seed in seeds:
-            units += [Unit("sampling", "docstrings", model, head, "training", seed, settings.of_heads(), data, RECIPE) for head in heads]
-        units.append(Unit("sampling", "docstrings", model, "untrained", "training", 0, settings.of_heads(), data, RECIPE))
+            units += [Unit("sampling", settings.trained_on, model, head, "training", seed, *common) for head in heads]
+        units.append(Unit("sampling", settings.trained_on, model, "untrained", "training", 0, *common))
+    where = "" if settings.trained_on == home(settings.model) else f"-{settings.trained_on}"
     for part in [part for part in parts if part != "training"]:
         for task in tasks:
-            study = evaluation.STUDY[task]
-            units.append(Unit(study, task, model, "untrained", "scores", 0, values, data, RECIPE))
+            study, data = TASKS[task].study, settings.data(task)
+            units.append(Unit(study, task, model, "untrained", f"scores{where}", 0, values, data, RECIPE))
             if heads:
-                units += [Unit(study, task, model, "heads", part, seed, values | {"heads": heads}, data, RECIPE) for seed in seeds]
+                units += [
+                    Unit(study, task, model, "heads", f"{part}{where}", seed, values | {"heads": heads}, data, RECIPE) for seed in seeds
+                ]
     return units
+
+
+def home(model: str) -> str:
+    """The corpus that heads of a model usually learn from: results name any other one."""
+    return nmt.DATASET if model in nmt.MODELS else "docstrings"
 
 
 def run(parts: list[str], parameters: dict) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -73,7 +87,8 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     items, texts, states = task_states(settings, unit.dataset)
     if unit.method == "untrained":
         base = prepare(settings)
-        options = {"samplers": SAMPLERS, "count": settings.negatives, "mode": settings.dominant}
+        samplers = TASKS[unit.dataset].samplers if settings.trained_on == home(settings.model) else (scores.METHOD,)
+        options = {"samplers": samplers, "count": settings.negatives, "mode": settings.dominant}
         tokens = scores.token_scores(base.lm, texts, base.unigram, base.baselines, states=states, **options).drop(columns="token_id")
         if unit.dataset == "listing":
             tokens["right-mass"] = _right_mass(base.lm, items, states)
@@ -97,25 +112,34 @@ def _judge(
     unit: Unit, settings: Settings, items: pd.DataFrame, texts: list[Text], tokens: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """From token scores (column `text` and one a method) to rows, and to items with one column a method."""
-    text = tokens.pop("text").to_numpy()
-    wrong = wrong_tokens(language_model(settings.model).tokenizer, items, texts) if unit.dataset == "corruption" else None
+    text, errors, tokenizer = tokens.pop("text").to_numpy(), TASKS[unit.dataset].wrong, language_model(settings.model).tokenizer
+    wrong = wrong_tokens(tokenizer, items, texts) if errors == "tokens" else None
+    words = evaluation.word_places([word_numbers(tokenizer, output) for output in items["output"]]) if errors == "words" else None
+    given = {} if settings.trained_on == home(settings.model) else {"trained_on": settings.trained_on}
     found, columns = [], {}
     for method in tokens:
         columns[method] = scores.sequence_scores(tokens[method].to_numpy(), text)
         statistics = evaluation.statistics(unit.dataset, items, columns[method])
         if wrong is not None:
             statistics |= evaluation.token_statistics(items, wrong, text, tokens[method])
+        if words is not None:
+            statistics |= evaluation.word_statistics(items, words, tokens[method].to_numpy())
         identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": method, "seed": unit.seed}
-        found += evaluation.rows(statistics, identity)
-        if unit.study == "quality" and unit.part == "scores" and ":" not in method:  # other ways to join the token scores of a text
+        found += evaluation.rows(statistics, identity | {"setting": setting_name(**given)})
+        if unit.study == "quality" and unit.part.startswith("scores") and ":" not in method:  # other ways to join a text's token scores
             inside = tokens[method].between(0, 1).all()
             for how in scores.AGGREGATES[1:] if inside else ("min",):
                 joined = scores.sequence_scores(tokens[method].to_numpy(), text, how)
                 found += evaluation.rows(
-                    evaluation.correlation(unit.dataset, items, joined), identity | {"setting": setting_name(aggregate=how)}
+                    evaluation.joined(unit.dataset, items, joined), identity | {"setting": setting_name(aggregate=how, **given)}
                 )
-    kept = items.drop(columns=["prompt", "output", "answer", "right", "wrong_words"], errors="ignore")
-    return make_table(found), kept.assign(**columns)
+    once = unit.method == "untrained" and not given
+    for method in items.attrs.get("scores", []) if once else []:  # scores of whole texts, computed elsewhere
+        columns[method] = items[method].to_numpy(float)
+        identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": method, "seed": unit.seed}
+        found += evaluation.rows(evaluation.statistics(unit.dataset, items, columns[method]), identity)
+    dropped = ["prompt", "output", "answer", "right", "wrong_words", *items.attrs.get("scores", [])]
+    return make_table(found), items.drop(columns=dropped, errors="ignore").assign(**columns)
 
 
 def _right_mass(lm: LanguageModel, items: pd.DataFrame, states: Tensor) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Every figure and table of quality estimation as a function of its results."""
 
+from collections.abc import Iterable
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -26,17 +28,34 @@ AMBIGUITY = [
     ("languages", "right-many-wrong-few", "auroc", "languages: AUROC, right of two against wrong"),
     ("languages", "prior", "auroc", "languages: AUROC without territory (control)"),
 ]
-_NAMES = {name: f"{name.replace('-', ' ')}{' (home ground)' if name == HOME_GROUND else ''}" for name in TYPES}
+
+
+def edit_measures(task: str, types: Iterable[str], label: str) -> list[tuple[str, str, str, str]]:
+    """What the tables show of edited texts: Pearson with the share of intact words, and AUROC of every type of error."""
+    shown = [(task, f"type={name}", "auroc", f"{label}: AUROC, {_in_words(name)}") for name in types]
+    return [(task, "errors", "pearson", f"{label}: Pearson with the share of intact words"), *shown]
+
+
+def paired_measures(task: str, types: Iterable[str]) -> list[tuple[str, str, str, str]]:
+    """Each original against its own edit."""
+    return [(task, f"type={name}", "p_right_above_wrong", f"{_in_words(name)}: original > its edit") for name in types]
+
+
+def _in_words(name: str) -> str:
+    return f"{name.replace('-', ' ')}{' (home ground)' if name == HOME_GROUND else ''}"
+
+
 QUALITY = [
-    ("corruption", "errors", "pearson", "corruption: Pearson with the share of intact words"),
-    *(("corruption", f"type={name}", "auroc", f"corruption: AUROC, {label}") for name, label in _NAMES.items()),
+    *edit_measures("corruption", TYPES, "corruption"),
     ("corruption", "type=attested", "auroc", "attested against unattested ways to go on: AUROC"),
     ("self-generation", "all", "pearson", "self-generation: Pearson with chrF"),
     ("self-generation", "all", "spearman", "self-generation: Spearman with chrF"),
 ]
-PAIRED = [("corruption", f"type={name}", "p_right_above_wrong", f"{label}: original > its edit") for name, label in _NAMES.items()]
+PAIRED = paired_measures("corruption", TYPES)
+DESCRIBED = ("group", "package", "text", "slice", "order", "kind", "prior")  # columns of items that are no scores
 IDEAL = {"p_high_above_low": 0.5, "gap_kept": 1.0}  # metrics for which more is not better
-REFERENCES = ("right-mass", "length")  # no scores to choose from: an oracle, and what the length of a text alone would be worth
+# no scores to choose from: an oracle, what the length of a text alone would be worth, and what was computed elsewhere or learnt from people
+REFERENCES = ("right-mass", "length", "nmt-logprob", "supervised-probe", "comet-kiwi")
 SAMPLER_PANELS = ["softmax", "uniform", "unigram", "softmax-sampled", "mixed", "sigmoid-lowrank"]  # the paper's figure 2
 
 
@@ -53,7 +72,7 @@ def scores_among(methods) -> list[str]:
 def scored_items(outputs: pd.DataFrame, task: str) -> tuple[pd.DataFrame, list[str]]:
     """Items of a task with one column a method, heads averaged over their seeds; and the methods there are."""
     part = outputs[outputs["dataset"] == task].dropna(axis=1, how="all")
-    described = [name for name in ("group", "package", "text", "slice", "gold", "order", "kind", "prior") if name in part]
+    described = [name for name in part if name in DESCRIBED or name.startswith("gold")]
     scores = part.drop(columns=["study", "dataset", "model", "method", "part", "seed", *described]).groupby("id").mean()
     items = part.drop_duplicates("id").set_index("id")[described].join(scores).reset_index()
     return items, list(scores.columns)
@@ -236,7 +255,8 @@ def drop_by_k(items: pd.DataFrame, methods: list[str], most: int = 8) -> plt.Fig
 
 
 def truth_scatter(items: pd.DataFrame, methods: list[str], label: str) -> plt.Figure:
-    """Gold against predicted quality, one panel a score, with the diagonal; Pearson's r and its interval in the title."""
+    """Gold against predicted quality, one panel a score, with the diagonal where gold lies in [0, 1]; Pearson's r with its interval."""
+    bounded = items["gold"].between(0, 1).all()
     columns = min(3, len(methods))
     lines = -(-len(methods) // columns)
     figure, axes = plt.subplots(
@@ -245,13 +265,14 @@ def truth_scatter(items: pd.DataFrame, methods: list[str], label: str) -> plt.Fi
     for axis, method in zip(axes.flat, methods):
         values, drawn = agreement(items[method].to_numpy(), items["gold"].to_numpy(), items["group"].to_numpy(), ("pearson",))
         axis.scatter(items["gold"], items[method], s=6, alpha=0.3, color=STYLE[method][0], linewidths=0, rasterized=True)
-        axis.plot([0, 1], [0, 1], color="black", linewidth=1)
+        if bounded:
+            axis.plot([0, 1], [0, 1], color="black", linewidth=1)
         shown = {"sigmoid-lowrank": "sigmoid-lowrank (mixed-excluded)"}.get(method, method)
         axis.set_title(f"{shown}\nr = {with_interval(values['pearson'], *map(float, interval(drawn['pearson'])))}")
     for axis in axes.flat[len(methods) :]:
         axis.axis("off")
-    low = max(0.0, np.floor(10 * items["gold"].min()) / 10)
-    axes[0, 0].set(xlim=(low - 0.02, 1.02), ylim=(0, 1.02))
+    if bounded:
+        axes[0, 0].set(xlim=(max(0.0, np.floor(10 * items["gold"].min()) / 10) - 0.02, 1.02), ylim=(0, 1.02))
     figure.supxlabel(label, fontsize="medium")
     figure.supylabel("predicted quality (mean token score)", fontsize="medium")
     return figure

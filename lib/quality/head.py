@@ -140,6 +140,6 @@ def fit_start(logits: Tensor, labels: Tensor, steps: int = 50) -> tuple[float, f
 
 
 def unembedding_hash(unembedding: Tensor) -> str:
-    """Short SHA-256 of an unembedding: a head belongs to exactly one."""
-    data = unembedding.detach().cpu().contiguous().view(torch.uint8).numpy()
+    """Short SHA-256 of an unembedding's values, the same in any precision that holds them: a head belongs to exactly one."""
+    data = unembedding.detach().float().cpu().contiguous().view(torch.uint8).numpy()
     return hashlib.sha256(data.tobytes() + str(tuple(unembedding.shape)).encode()).hexdigest()[:16]

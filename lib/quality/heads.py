@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from lib import paths
-from lib.corpora import docstrings
 from lib.quality import scores
 from lib.quality.data import RECIPE, Settings, language_model, positions, training_texts
 from lib.quality.head import SigmoidHead, full_loss, sampled_loss, softmax_loss
@@ -97,7 +96,7 @@ def search(loss_at: Callable[[float], float]) -> dict[float, float]:
 
 def head_file(settings: Settings, name: str, seed: int) -> Path:
     """Where a trained head is kept; its name says everything it depends on."""
-    described = json.dumps([settings.of_heads(), docstrings.fingerprint(), RECIPE], sort_keys=True)
+    described = json.dumps([settings.of_heads(), settings.data(), RECIPE], sort_keys=True)
     key = hashlib.sha256(described.encode()).hexdigest()[:16]
     return paths.CACHE / "models" / f"head-{name}-{seed}-{key}.safetensors"
 

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 import transformers
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from lib import paths
+from lib.device import best_device, computes_in_bfloat16
 from lib.pretrained import packaged_file, save_whole
 from lib.progress import progress
 from lib.quality.head import unembedding_hash
@@ -61,25 +62,34 @@ class LanguageModel:
         self._check()
 
     @classmethod
-    def load(cls, name: str, dtype: torch.dtype = torch.float32) -> "LanguageModel":
-        """By name; ValueError or FileNotFoundError with the remedy where the model is unknown, missing or broken."""
+    def load(cls, name: str, dtype: torch.dtype | None = None) -> "LanguageModel":
+        """By name, on a GPU where there is one; ValueError or FileNotFoundError with the remedy where it is unknown, missing or broken.
+
+        `dtype`, unless given: bfloat16 on a GPU with bfloat16 arithmetic for a model that is stored in it, as large ones are; float32 for
+        all others, and on CPUs. So nothing is rounded on loading, and a head trained on one machine belongs to the model on every other.
+        """
         folder = _smollm2() if name == SMOLLM2 else name
         if not Path(folder).is_dir() and str(folder).count("/") != 1:
             raise ValueError(f"unknown language model {name!r}: {SMOLLM2!r}, a folder, or a hub name such as 'allenai/OLMo-2-0425-1B-SFT'")
+        device = best_device()
         try:
+            if dtype is None:
+                stored = AutoConfig.from_pretrained(folder).dtype
+                dtype = torch.bfloat16 if stored == torch.bfloat16 and computes_in_bfloat16(device) else torch.float32
             model = cls._loader.from_pretrained(folder, dtype=dtype)
             tokenizer = AutoTokenizer.from_pretrained(folder)
         except Exception as error:
             raise ValueError(f"cannot load the language model {name!r} ({type(error).__name__}: {str(error).splitlines()[0]})") from error
-        return cls(Path(name).name if Path(name).is_dir() else name, model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer)
+        return cls(Path(name).name if Path(name).is_dir() else name, model.to(device), tokenizer)
 
     @property
     def device(self) -> torch.device:
         return self.unembedding.device
 
     def fingerprint(self) -> str:
-        """Hash of the unembedding: a head belongs to exactly one."""
-        return unembedding_hash(self.unembedding)
+        """Hash of the unembedding, and of the precision where it is not float32: what is computed with the model depends on both."""
+        precision = "" if self.unembedding.dtype == torch.float32 else f"-{self.unembedding.dtype}".replace("torch.", "")
+        return unembedding_hash(self.unembedding) + precision
 
     def encode(self, prompts: list[str], outputs: list[str], chat: bool = False) -> list[Text]:
         """Token ids of prompts and outputs, which are tokenised apart, so that an output's tokens do not depend on the prompt.
@@ -92,13 +102,11 @@ class LanguageModel:
         if not prompts:
             return []
         if chat:
-            turns = [[{"role": "user", "content": prompt}] for prompt in prompts]
-            prompts = [self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True) for turn in turns]
+            prompts = self.as_turns(prompts)
         plain = {"add_special_tokens": False, "verbose": False}
-        befores = self.tokenizer(list(prompts), **plain)["input_ids"]
         afters = self.tokenizer(text_target=list(outputs), **plain)["input_ids"]  # Marian has another vocabulary for them
         first, texts = self._first(), []
-        for number, (before, after) in enumerate(zip(befores, afters)):
+        for number, (before, after) in enumerate(zip(self.prompt_ids(prompts), afters)):
             ids = (*(before or first), *after)
             if not after:
                 raise ValueError(f"output {number} is empty: there is no token to score")
@@ -106,6 +114,30 @@ class LanguageModel:
                 raise ValueError(f"output {number} has {len(ids)} tokens together with its prompt; the context holds {self.context}")
             texts.append(Text(ids, len(ids) - len(after)))
         return texts
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether the model has a chat template."""
+        return getattr(self.tokenizer, "chat_template", None) is not None
+
+    def as_turns(self, prompts: list[str]) -> list[str]:
+        """Each prompt as the user's turn of the model's chat template, up to where the answer begins."""
+        turns = [[{"role": "user", "content": prompt}] for prompt in prompts]
+        return [self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True) for turn in turns]
+
+    def prompt_ids(self, prompts: list[str]) -> list[list[int]]:
+        """Token ids of prompts, behind what the tokenizer itself puts before a text: a start token for Llama and Tower, mostly nothing.
+
+        A prompt that begins with it already, as chat templates may, gets no second one; an empty prompt stays empty.
+        """
+        bare, whole = (self.tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
+        prefix = next(whole[:start] for start in range(len(whole)) if whole[start : start + len(bare)] == bare)
+        ids = self.tokenizer(list(prompts), add_special_tokens=False, verbose=False)["input_ids"]
+        return [row if not row or row[: len(prefix)] == prefix else prefix + row for row in ids]
+
+    def is_token(self, text: str) -> bool:
+        """Whether a text is one token."""
+        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
 
     @torch.no_grad()
     def hidden_states(self, texts: list[Text], tokens_per_batch: int = 4096) -> Iterator[tuple[int, Tensor]]:
@@ -130,8 +162,9 @@ class LanguageModel:
         bar.close()
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Logits of hidden states, in float32. (n, d) -> (n, V)"""
-        return torch.nn.functional.linear(hidden.to(self.unembedding.dtype), self.unembedding, self.bias).float()
+        """Logits of hidden states, computed in float32 whatever the model runs in. (n, d) -> (n, V)"""
+        bias = None if self.bias is None else self.bias.float()
+        return torch.nn.functional.linear(hidden.float(), self.unembedding.float(), bias)
 
     def _first(self) -> list[int]:
         """Ids before an output without a prompt."""

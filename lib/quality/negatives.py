@@ -5,6 +5,7 @@ Samplers: `uniform`; `unigram` (frequencies of the training labels); `softmax-sa
 remains is renormalised, so that K draws are K negatives. (The official code draws without replacement within each half.)
 """
 
+import copy
 import hashlib
 
 import torch
@@ -31,6 +32,12 @@ class TokenFrequencies:
     def from_labels(cls, labels: Tensor, vocabulary: int) -> "TokenFrequencies":
         """The unigram frequencies of training labels (N,)."""
         return cls(torch.bincount(labels.flatten(), minlength=vocabulary))
+
+    def to(self, device: torch.device) -> "TokenFrequencies":
+        """The same frequencies on a device, bit for bit."""
+        moved = copy.copy(self)
+        moved.probabilities, moved.cumulative = self.probabilities.to(device), self.cumulative.to(device)
+        return moved
 
     def fingerprint(self) -> str:
         """Content hash."""
@@ -113,7 +120,7 @@ def sample(
     """
     if unknown := [name for name in samplers if name not in SAMPLERS]:
         raise ValueError(f"unknown sampler {unknown[0]!r}: choose from {', '.join(SAMPLERS)}")
-    uniform = TokenFrequencies(torch.ones(next_token.vocabulary))
+    unigram, uniform = unigram.to(gold.device), TokenFrequencies(torch.ones(next_token.vocabulary, device=gold.device))
     flattened, drawn, total, half = None, {}, rounds * count, count // 2
     for ending in ("", "-excluded"):
         wanted = {name.removesuffix("-excluded") for name in samplers if name.endswith("-excluded") == bool(ending)}

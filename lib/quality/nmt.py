@@ -17,24 +17,28 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import sacrebleu
 import torch
+from sacrebleu.metrics import BLEU, CHRF
 from torch import Tensor
 from transformers import BartForConditionalGeneration
 
 from lib import paths
 from lib.corpora import benchmarks
+from lib.parameters import check_names
 from lib.pretrained import save_whole
 from lib.progress import progress
 from lib.quality.encoder_decoder import EncoderDecoder
 from lib.quality.language_models import SAMPLING
+from lib.results import make_table
 from lib.seq2seq import seq2seq_batch, source_batch
 from lib.small_bart import configuration, train_tokenizer
 from lib.training import train
+from lib.units import Unit
+from lib.units import run as run_units
 
 RECIPE = 1  # bump when a change here, in small_bart or in training moves the weights
 DATASET = "multi30k-en-de"
-NAME = "tiny-nmt"  # what results call it
+BEAMS = 5
 MAX_TOKENS = 100  # of a translation; the longest reference of the training split has 63
 
 
@@ -61,6 +65,19 @@ class Settings:
             raise ValueError(f"dropout must lie in [0, 1), learning_rate above 0 and warmup not below 0, not {given}")
 
 
+# by the name that results give them
+MODELS = {
+    "tiny-nmt": Settings(),
+    "tiny-nmt-smoke": Settings(vocabulary=1024, d_model=64, layers=1, ffn_dim=128, translation_updates=60, warmup=20),  # translates nothing
+}
+
+
+def identity(name: str) -> str:
+    """Hash of everything a translation model depends on; needs no data at hand."""
+    described = json.dumps([dataclasses.asdict(MODELS[name]), benchmarks.fingerprint(DATASET), RECIPE], sort_keys=True)
+    return hashlib.sha256(described.encode()).hexdigest()[:16]
+
+
 @lru_cache(maxsize=3)
 def pairs(split: str) -> pd.DataFrame:
     """Sentence pairs of Multi30k: `source` (English), `target` (German), and `group`, a number for each different source."""
@@ -78,11 +95,12 @@ def fingerprint(split: str = "train") -> str:
 def model_folder(settings: Settings) -> Path:
     """Where the trained model is kept; the name says everything it depends on."""
     described = json.dumps([dataclasses.asdict(settings), fingerprint(), RECIPE], sort_keys=True)
-    return paths.CACHE / "models" / f"{NAME}-{hashlib.sha256(described.encode()).hexdigest()[:16]}"
+    return paths.CACHE / "models" / f"tiny-nmt-{hashlib.sha256(described.encode()).hexdigest()[:16]}"
 
 
-def trained_model(settings: Settings) -> EncoderDecoder:
-    """The translation model, from the cache or trained now; a run that was stopped goes on at its last checkpoint."""
+def trained_model(name: str) -> EncoderDecoder:
+    """A translation model by its name in MODELS, from the cache or trained now; a run that was stopped goes on at its last checkpoint."""
+    settings = MODELS[name]
     folder = model_folder(settings)
     if not folder.exists():
         table = pairs("train")
@@ -90,7 +108,7 @@ def trained_model(settings: Settings) -> EncoderDecoder:
         model = _fit(settings, table, tokenizer, folder.with_suffix(".checkpoint"))
         save_whole(model, tokenizer, folder)
     lm = EncoderDecoder.load(str(folder))
-    lm.name = NAME  # not that of the folder, which no result should carry
+    lm.name = name  # not that of the folder, which no result should carry
     return lm
 
 
@@ -122,7 +140,7 @@ def _fit(settings: Settings, table: pd.DataFrame, tokenizer, checkpoint: Path) -
 # ---- translating -----------------------------------------------------------------------------------------------------------------------
 
 
-def translate(lm: EncoderDecoder, sources: list[str], beams: int = 5) -> list[str]:
+def translate(lm: EncoderDecoder, sources: list[str], beams: int = BEAMS) -> list[str]:
     """The best translation of each source by beam search."""
     return _generate(lm, sources, num_beams=beams, do_sample=False)
 
@@ -147,16 +165,50 @@ def _generate(lm: EncoderDecoder, sources: list[str], batch: int = 64, **options
     return outputs
 
 
-def corpus_quality(outputs: list[str], references: list[str]) -> dict[str, float]:
-    """`bleu` and `chrf` of a whole set, 0 to 100, as sacrebleu computes them by default."""
-    scores = {"bleu": sacrebleu.corpus_bleu, "chrf": sacrebleu.corpus_chrf}
-    return {name: score(outputs, [references]).score for name, score in scores.items()}
+def corpus_quality(outputs: list[str], references: list[str]) -> dict[str, tuple[float, float, float]]:
+    """`bleu` and `chrf` of a whole set, 0 to 100, as sacrebleu computes them by default: value and the ends of its 95 % interval
+    (bootstrap over sentences).
+    """
+    found = {}
+    for name, metric in (("bleu", BLEU()), ("chrf", CHRF())):
+        score = metric.corpus_score(outputs, [references], n_bootstrap=1000)
+        found[name] = tuple(float(value) for value in (score.score, score._mean - score._ci, score._mean + score._ci))
+    return found
+
+
+# ---- a unit of the study ---------------------------------------------------------------------------------------------------------------
+
+
+def plan(parameters: dict) -> list[Unit]:
+    """One unit: how good the model's translations are, on validation and test."""
+    name = parameters["model"]
+    check_names("translation model", [name], MODELS)
+    return [Unit("quality", DATASET, name, "translation", "model", 0, {"beams": BEAMS}, identity(name), RECIPE)]
+
+
+def run(parameters: dict) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Result rows and items: read where they are stored, computed where not."""
+    return run_units(plan(parameters), compute, parameters["profile"])
+
+
+def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """BLEU and chrF of both splits as rows; items: the length of every output in words."""
+    lm, rows, items = trained_model(unit.model), [], []
+    for split in ("validation", "test"):
+        table = pairs(split)
+        outputs = translate(lm, table["source"].tolist(), unit.parameters["beams"])
+        common = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
+        for metric, (value, low, high) in corpus_quality(outputs, table["target"].tolist()).items():
+            rows.append({**common, "slice": split, "metric": metric, "value": value, "ci_low": low, "ci_high": high, "n": len(table)})
+        words = [len(output.split()) for output in outputs]
+        items.append(pd.DataFrame({"id": range(len(table)), "slice": split, "group": table["group"].astype(str), "words": words}))
+    return make_table(rows), pd.concat(items, ignore_index=True)
 
 
 if __name__ == "__main__":
     started = time.perf_counter()
-    lm, held_out = trained_model(Settings()), pairs("validation")
+    lm, held_out = trained_model("tiny-nmt"), pairs("validation")
     trained, size = time.perf_counter(), sum(p.numel() for p in lm.model.parameters())
-    print(f"{model_folder(Settings())}\n{size:,} parameters, trained or loaded in {(trained - started) / 60:.1f} minutes")
+    print(f"{model_folder(MODELS[lm.name])}\n{size:,} parameters, trained or loaded in {(trained - started) / 60:.1f} minutes")
     found = corpus_quality(translate(lm, held_out["source"].tolist()), held_out["target"].tolist())
-    print(f"validation: BLEU {found['bleu']:.1f}, chrF {found['chrf']:.1f}; translated in {time.perf_counter() - trained:.0f} s")
+    print(f"validation: BLEU {found['bleu'][0]:.1f}, chrF {found['chrf'][0]:.1f}; translated in {time.perf_counter() - trained:.0f} s")

@@ -1,7 +1,7 @@
 """From texts to a trained Sigmoid Head: hidden states and negatives are computed once, then every head learns from them in seconds."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from lib.device import processes
 from lib.progress import progress
 from lib.quality.distributions import CHUNK, NextToken
 from lib.quality.head import SigmoidHead, fit_start, sampled_loss
@@ -18,7 +19,8 @@ from lib.quality.negatives import SAMPLERS, TokenFrequencies, sample
 from lib.results import write_atomically
 from lib.training import learning_rate_at
 
-Loss = Callable[[SigmoidHead, Tensor, Tensor, Tensor], Tensor]  # head, hidden_states (n, d), gold (n,), negatives (n, K) -> scalar
+Batch = tuple[Tensor, Tensor, Tensor]  # hidden_states (n, d), gold (n,), negatives (n, K)
+Loss = Callable[[SigmoidHead, Tensor, Tensor, Tensor], Tensor]  # of a head and a batch -> scalar
 
 
 @dataclass
@@ -155,26 +157,50 @@ def fit(
     Every pass over the positions is shuffled by the seed and uses its own round of negatives, round after round. `loss` other than
     `sampled_loss` ignores the negatives. `watch(update)` is called before each update and once after the last.
     """
-    size = len(positions.gold)
+    size, rng = len(positions.gold), np.random.default_rng(seed)
     if size == 0:
         raise ValueError("nothing to train on: the texts have no response position")
-    rng, device = np.random.default_rng(seed), head.bias.device
-    negatives = positions.negatives[sampler]
-    rounds = negatives.shape[1] // count
+    rounds = positions.negatives[sampler].shape[1] // count
     if rounds == 0:
-        raise ValueError(f"{count} negatives a position are asked for, but only {negatives.shape[1]} were drawn")
-    optimizers = optimizers_of(head, learning_rate, sparse=loss is sampled_loss)
-    order, done, losses = torch.from_numpy(rng.permutation(size)), 0, []
-    turn = int(rng.integers(rounds))  # seeds start from different negatives
+        raise ValueError(f"{count} negatives a position are asked for, but only {positions.negatives[sampler].shape[1]} were drawn")
+
+    def batches() -> Iterator[Batch]:
+        order, turn = rng.permutation(size), int(rng.integers(rounds))  # seeds start from different negatives
+        while True:
+            yield from one_pass(positions, sampler, order, positions_per_batch, slice(turn * count, (turn + 1) * count))
+            order, turn = rng.permutation(size), (turn + 1) % rounds
+
+    return learn(head, batches(), updates=updates, learning_rate=learning_rate, loss=loss, watch=watch)
+
+
+def one_pass(positions: Positions, sampler: str, order: np.ndarray, positions_per_batch: int, drawn: slice) -> Iterator[Batch]:
+    """The positions in this order (N,), in batches, with some columns of a sampler's negatives. A rest that fills no batch is left out."""
+    shuffled = torch.from_numpy(order)
+    for start in range(0, max(1, len(order) - positions_per_batch + 1), positions_per_batch):  # fewer than a batch are a batch
+        index = shuffled[start : start + positions_per_batch]
+        yield positions.hidden_states[index], positions.gold[index], positions.negatives[sampler][index, drawn].long()
+
+
+def learn(
+    head: SigmoidHead,
+    batches: Iterator[Batch],
+    *,
+    updates: int,
+    learning_rate: float,
+    loss: Loss = sampled_loss,
+    watch: Callable[[int], None] | None = None,
+) -> list[float]:
+    """One update of a head a batch, under the schedule of the study; return the loss of each. `watch` as in `fit`.
+
+    Raises RuntimeError under several processes: the sparse gradients of a head are not shared between them, and one process is enough.
+    """
+    if processes() > 1:
+        raise RuntimeError("a head is trained by one process, on one GPU: start it without `accelerate launch` or `torchrun`")
+    optimizers, device, losses = optimizers_of(head, learning_rate, sparse=loss is sampled_loss), head.bias.device, []
     for update in progress(range(updates), "head"):
         if watch is not None:
             watch(update)
-        if done + positions_per_batch > size and done > 0:
-            order, done, turn = torch.from_numpy(rng.permutation(size)), 0, (turn + 1) % rounds
-        index = order[done : done + positions_per_batch]
-        done += len(index)
-        chosen = negatives[index, turn * count : (turn + 1) * count].long()
-        value = loss(head, *(tensor.to(device) for tensor in (positions.hidden_states[index], positions.gold[index], chosen)))
+        value = loss(head, *(tensor.to(device) for tensor in next(batches)))
         value.backward()
         for optimizer in optimizers:
             for group in optimizer.param_groups:

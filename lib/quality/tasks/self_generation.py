@@ -52,9 +52,13 @@ def items(
 
 
 @torch.no_grad()
-def sample(lm: LanguageModel, prompts: list[str], max_tokens: int, seed: int, batch: int = 64) -> list[str]:
-    """One sampled continuation a prompt; prompts of similar length share a batch, padded on the left and masked there."""
-    ids, padding = lm.tokenizer(prompts, add_special_tokens=False)["input_ids"], lm.tokenizer.eos_token_id
+def sample(lm: LanguageModel, prompts: list[str], max_tokens: int, seed: int, batch: int = 64, greedy: bool = False) -> list[str]:
+    """One continuation a prompt, sampled, or with `greedy` of the likeliest token at each step.
+
+    Prompts of similar length share a batch, padded on the left and masked there.
+    """
+    options = {**SAMPLING, "do_sample": not greedy}
+    ids, padding = lm.prompt_ids(prompts), lm.tokenizer.eos_token_id
     order = sorted(range(len(prompts)), key=lambda number: len(ids[number]))
     groups = [order[i : i + batch] for i in range(0, len(order), batch)]
     outputs = [""] * len(prompts)
@@ -64,7 +68,7 @@ def sample(lm: LanguageModel, prompts: list[str], max_tokens: int, seed: int, ba
             missing = [len(ids[group[-1]]) - len(ids[i]) for i in group]
             tokens = torch.tensor([[padding] * count + ids[i] for i, count in zip(group, missing)], device=lm.device)
             mask = torch.tensor([[0] * count + [1] * len(ids[i]) for i, count in zip(group, missing)], device=lm.device)
-            out = lm.model.generate(tokens, attention_mask=mask, max_new_tokens=max_tokens, pad_token_id=padding, **SAMPLING)
+            out = lm.model.generate(tokens, attention_mask=mask, max_new_tokens=max_tokens, pad_token_id=padding, **options)
             for number, text in zip(group, lm.tokenizer.batch_decode(out[:, tokens.shape[1] :], skip_special_tokens=True)):
                 outputs[number] = text
     return outputs
