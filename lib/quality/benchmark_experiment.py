@@ -12,9 +12,10 @@ PROBE_TESTS = (*PROBED, "hjqe-en-de")
 
 
 def _runs(parameters: dict) -> list[dict]:
-    """Parameters of every training corpus: the usual one on all tasks, the others on `corpora_tasks`."""
+    """Parameters of every training corpus: the usual one on all tasks, the others, at `corpora_texts` texts, on `corpora_tasks`."""
     check_names("training corpus", parameters["corpora"], CORPORA)
-    others = [{"trained_on": corpus, "tasks": parameters["corpora_tasks"]} for corpus in parameters["corpora"]]
+    size = {"train_texts": parameters["corpora_texts"], "tasks": parameters["corpora_tasks"]}
+    others = [{"trained_on": corpus, **size} for corpus in parameters["corpora"]]
     return [parameters | changed for changed in ({}, *others)]
 
 

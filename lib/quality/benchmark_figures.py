@@ -18,8 +18,8 @@ TRANSLATION: list[Measure] = [
     (OWN, "decoding=beam", "pearson", "by beam search: Pearson with chrF"),
     (OWN, "decoding=sample", "pearson", "sampled: Pearson with chrF"),
     (OWN, "gold=bleu", "pearson", "own translations: Pearson with sentence BLEU"),
-    (OWN, "gold=similarity", "pearson", "own translations: Pearson with embedding similarity"),
-    *figures.edit_measures("multi30k-en-de-errors", TYPES, "references with errors"),
+    (OWN, "gold=similarity", "pearson", "own translations: Pearson with similarity"),
+    *figures.edit_measures("multi30k-en-de-errors", TYPES, "errors"),
 ]
 TRANSLATION_PAIRED: list[Measure] = figures.paired_measures("multi30k-en-de-errors", TYPES)
 _PAIRS = ("en-de", "ro-en", "ru-en")
