@@ -8,7 +8,7 @@ SPECIAL = ["<pad>", "<s>", "</s>", "<unk>", "<mask>"]
 POSITIONS = 512
 
 
-def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: list[str], vocabulary: int, positions: int = POSITIONS) -> PreTrainedTokenizerFast:
     """Byte-level BPE of `vocabulary` entries, learned from `texts`. Encoding appends </s>, nothing else."""
     tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[UNK]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -19,10 +19,12 @@ def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFas
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", EOS)])
     names = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token", "mask_token"), SPECIAL))
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=POSITIONS, **names)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=positions, **names)
 
 
-def configuration(vocabulary: int, d_model: int = 128, layers: int = 2, ffn_dim: int | None = None, **others) -> BartConfig:
+def configuration(
+    vocabulary: int, d_model: int = 128, layers: int = 2, ffn_dim: int | None = None, positions: int = POSITIONS, **others
+) -> BartConfig:
     """A small BART; `ffn_dim` is 4 * d_model unless given, `others` are fields of BartConfig.
 
     `scale_embedding`: without it a signal of norm sqrt(d/2) would swamp small embeddings.
@@ -33,6 +35,6 @@ def configuration(vocabulary: int, d_model: int = 128, layers: int = 2, ffn_dim:
         for what, n in (("layers", layers), ("attention_heads", 4), ("ffn_dim", ffn_dim or 4 * d_model))
     }
     special = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": EOS}
-    common = {"max_position_embeddings": POSITIONS, "scale_embedding": True, "init_std": 0.08, "dropout": 0.1}
+    common = {"max_position_embeddings": positions, "scale_embedding": True, "init_std": 0.08, "dropout": 0.1}
     forced = {"forced_bos_token_id": None, "forced_eos_token_id": None}
     return BartConfig(vocab_size=vocabulary, d_model=d_model, **{**sizes, **special, **common, **forced, **others})

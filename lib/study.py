@@ -2,9 +2,9 @@
 
     python -m lib.study notebooks/21_length_control.ipynb --profile cpu -p signals '["pre"]'
 
-The parameters cell of a notebook holds the `cpu` values; notebooks/params/<notebook>.<profile>.yaml overrides them, `-p` overrides both.
-A run with the notebook's own values (profile `cpu`, no `-p`) is written back into the notebook itself; every other goes to the cache
-folder, under runs/.
+The parameters cell of a notebook names its own profile (`cpu`, or `benchmarks` where it reads the papers' data) and holds the values of that;
+notebooks/params/<notebook>.<profile>.yaml overrides them for another one, `-p` overrides both. A run with the notebook's own values is
+written back into the notebook itself; every other goes to the cache folder, under runs/.
 """
 
 import argparse
@@ -26,8 +26,10 @@ from lib.length import costs as length_costs
 from lib.length import experiment as length
 from lib.parameters import check_values, declared_parameters
 from lib.progress import DESTINATION
+from lib.quality import benchmark_experiment as benchmarks
 from lib.quality import costs as quality_costs
 from lib.quality import experiment as quality
+from lib.quality import nmt
 from lib.units import FORCE, Unit, default_jobs, pending
 
 # notebook: what it computes, from its parameters alone. Notebooks that only read or draw are not named here.
@@ -36,8 +38,11 @@ PLANS: dict[str, Callable[[dict], list[Unit]]] = {
     "11_train_sigmoid_head": partial(quality.plan, ["training"]),
     "12_quality_estimation": partial(quality.plan, ["scores"]),
     "13_negative_sampling": partial(quality.plan, ["training", "ablation"]),
+    "14_translation_model": lambda parameters: nmt.plan(parameters) + quality.plan(["training", "scores"], parameters),
+    "15_benchmarks": benchmarks.plan,
     "21_length_control": partial(length.plan, ["in-distribution"]),
     "22_unseen_lengths": partial(length.plan, ["unseen", "faults"]),
+    "24_news_and_questions": partial(length.plan_each, ["targets", "in-distribution", "unseen"]),
     "31_costs": lambda parameters: length_costs.plan(parameters) + quality_costs.plan(parameters),
 }
 
@@ -45,10 +50,13 @@ PLANS: dict[str, Callable[[dict], list[Unit]]] = {
 # ---- parameters ----------------------------------------------------------------------------------------------------------------------
 
 
-def chosen_parameters(notebook: Path, profile: str, overrides: dict) -> dict:
-    """What a run changes in a notebook: the profile's file, then those `overrides` the notebook has; checked against its defaults."""
+def chosen_parameters(notebook: Path, profile: str | None, overrides: dict) -> dict:
+    """What a run changes in a notebook: the profile's file, then those `overrides` the notebook has; checked against its defaults.
+
+    `profile` None: the notebook's own.
+    """
     declared, given = declared_parameters(notebook), {}
-    if profile != "cpu":
+    if profile not in (None, declared.get("profile")):
         file = paths.PARAMETERS / f"{notebook.stem}.{profile}.yaml"
         given = (yaml.safe_load(file.read_text()) or {}) if file.exists() else {}
         given |= {"profile": profile}
@@ -57,7 +65,7 @@ def chosen_parameters(notebook: Path, profile: str, overrides: dict) -> dict:
     return given
 
 
-def check_request(notebooks: list[Path], profile: str, overrides: dict) -> None:
+def check_request(notebooks: list[Path], profile: str | None, overrides: dict) -> None:
     """Raise ValueError for a notebook that is not there, a parameter none of them has, or a profile name that looks misspelt."""
     for notebook in notebooks:
         if not notebook.exists():
@@ -65,7 +73,7 @@ def check_request(notebooks: list[Path], profile: str, overrides: dict) -> None:
     declared = {name: value for notebook in notebooks for name, value in declared_parameters(notebook).items()}
     check_values(" or ".join(notebook.stem for notebook in notebooks), overrides, declared)
     known = {"cpu"} | {file.name.split(".")[1] for file in paths.PARAMETERS.glob("*.yaml")} | {f.name for f in paths.RESULTS.glob("*/")}
-    if profile not in known and (close := difflib.get_close_matches(profile, known, 1)):
+    if profile not in (None, *known) and (close := difflib.get_close_matches(profile, known, 1)):
         raise ValueError(f"profile {profile!r} is new but looks like {close[0]!r}: correct it, or choose a name of your own that does not")
 
 
@@ -140,7 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit status. Every foreseeable mistake ends in one line."""
     parser = argparse.ArgumentParser(prog="python -m lib.study", description="Run notebooks of the study under a profile.")
     parser.add_argument("notebooks", nargs="+", type=Path)
-    parser.add_argument("--profile", default="cpu", help="cpu (stored outputs), smoke, ... or a name of your own")
+    parser.add_argument("--profile", help="cpu, benchmarks (by default a notebook's own), smoke, ... or a name of your own")
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="override one parameter; VALUE is YAML")
     parser.add_argument("--force", action="store_true", help="compute again what is stored")
     parser.add_argument("--plan", action="store_true", help="check the parameters and show the plan only")
@@ -154,7 +162,8 @@ def main(arguments: list[str] | None = None) -> int:
         for notebook, given in chosen.items():  # all checks come before any work
             show_plan(notebook, {**declared_parameters(notebook), **given})
         for notebook, given in () if options.plan else chosen.items():
-            print(f"done: {os.path.relpath(run(notebook, profile, given))}", flush=True)
+            own = declared_parameters(notebook).get("profile", "cpu")
+            print(f"done: {os.path.relpath(run(notebook, profile or own, given))}", flush=True)
     except (ValueError, yaml.YAMLError, papermill.PapermillExecutionError) as error:
         message = f"{error.ename}: {error.evalue}" if isinstance(error, papermill.PapermillExecutionError) else " ".join(str(error).split())
         print(f"error: {message}", file=sys.stderr)

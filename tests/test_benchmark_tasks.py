@@ -353,13 +353,14 @@ def test_one_number_is_changed(seed, mirror, monkeypatch):
             assert a in free[before.output]
 
 
-def test_all_results_are_changed_at_times(mirror, monkeypatch):
-    """And what a problem's change is depends on the seed and the problem alone."""
-    use_problems(monkeypatch, mirror)
-    steps = pd.concat([arithmetic.items(seed=seed).assign(seed=seed) for seed in range(20)])
-    steps = steps[(steps["gold"] == 0) & (steps["slice"] == "changed=step")]
-    assert {words[0] for words in steps[steps["text"] == 1]["wrong_words"]} == {4, 6}
-    assert steps.groupby("text")["output"].nunique().min() > 4
+def test_changes_differ(mirror, monkeypatch):
+    """By the seed, and by the problem, also where solutions are the same; every result of a solution is changed at times."""
+    use_problems(monkeypatch, mirror, {f"Case {i}?": SOLUTIONS["How much?"] for i in range(12)})
+    seeds = [arithmetic.items(seed=seed).query("gold == 0") for seed in (0, 1)]
+    for name in arithmetic.SLICES:
+        first, other = (items[items["slice"] == name] for items in seeds)
+        assert first["output"].nunique() > 4 and first["output"].tolist() != other["output"].tolist()
+        assert {words[0] for words in first["wrong_words"]} == ({4, 6} if name == "changed=step" else {first["output"].iloc[0].count(" ")})
 
 
 @pytest.mark.parametrize(
@@ -420,6 +421,7 @@ def test_no_number_to_change(mirror, monkeypatch):
         ("minus: -5", "5", False),
         ("minus: −$5.50", "-5.5", True),
         ("1,2,3", "3", True),
+        ("1,2345", "2345", True),
         ("12.", "12", True),
         (".5", "0.5", True),
         ("50%", "50", True),
@@ -455,7 +457,7 @@ def test_own_answers(has_turns, mirror, monkeypatch):
 
     def answers(_lm, prompts, max_tokens, seed, greedy=False):
         seen.append((prompts, max_tokens, seed, greedy))
-        return [" 4 + 8 = 12" if greedy else ["12.00", " ", "13"][i % 3] for i in range(len(prompts))]
+        return [" 4 + 8 = 12" if greedy else [" ", "12.00", "13"][i if i < 3 else i % 2 + 1] for i in range(len(prompts))]
 
     monkeypatch.setattr(arithmetic, "sample", answers)
     lm = SimpleNamespace(has_turns=has_turns, as_turns=lambda prompts: [f"<user>{prompt}" for prompt in prompts])
@@ -464,9 +466,9 @@ def test_own_answers(has_turns, mirror, monkeypatch):
     assert first == [9, 5, True] and second == [9, 5, False]
     assert len(greedy) == 2 and sampled == [prompt for prompt in greedy for _ in range(3)]
     assert all(prompt.startswith("<user>Solve" if has_turns else "Solve") for prompt in greedy)
-    assert items.attrs["empty"] == 2 and list(items) == ITEM and items["id"].tolist() == list(range(6))
-    assert items["slice"].tolist() == ["decoding=greedy"] * 2 + ["decoding=sample"] * 4
-    assert items["prompt"].tolist() == [prompt.removeprefix("<user>") for prompt in [*greedy, *np.repeat(greedy, 2)]]
+    assert items.attrs["empty"] == 1 and list(items) == ITEM and items["id"].tolist() == list(range(7))
+    assert items["slice"].tolist() == ["decoding=greedy"] * 2 + ["decoding=sample"] * 5
+    assert items["prompt"].tolist() == [prompt.removeprefix("<user>") for prompt in [*greedy, *np.repeat(greedy, [2, 3])]]
     rights = {"4 + 8 = 12": "Cats?", "12.00": "Cats?", "13": None}
     assert items["gold"].tolist() == [float(f"Problem: {rights[text.strip()]}" in p) for text, p in zip(items["output"], items["prompt"])]
     assert items["group"].nunique() == 2 and (items.groupby("prompt")["group"].nunique() == 1).all()

@@ -47,6 +47,7 @@ def test_plan_of_all_benchmarks_needs_no_data(monkeypatch, tmp_path):
     parameters = PARAMETERS | {
         "tasks": [t for t in TASKS if not TASKS[t].translates],
         "corpora": ["own-samples"],
+        "corpora_texts": 5,
         "corpora_tasks": ["cola"],
     }
     units = benchmark_experiment.plan(parameters)
@@ -65,7 +66,7 @@ def test_plan_of_all_benchmarks_needs_no_data(monkeypatch, tmp_path):
     ids=str,
 )
 def test_refuses_wrong_parameters(change, message):
-    parameters = PARAMETERS | {"corpora": ["instructions"], "corpora_tasks": ["cola"]} | change
+    parameters = PARAMETERS | {"corpora": ["instructions"], "corpora_texts": 5, "corpora_tasks": ["cola"]} | change
     with pytest.raises(ValueError, match=message):
         benchmark_experiment.plan(parameters)
 
@@ -187,7 +188,12 @@ def toy(tmp_path_factory):
         patch.setitem(TASKS, "mlqe-pe-ru-en", Task(lambda lm, t: judged(lm, t, 3.0)))
         patch.setitem(TASKS, "hjqe-en-de", Task(tagged, wrong="words"))
         sizes = {"train_texts": 5, "validation_texts": 2, "updates": 3, "rank": 2, "positions_per_batch": 32, "negatives": 4, "texts": 1}
-        tasks = {"tasks": ["mlqe-pe-ro-en", "mlqe-pe-ru-en", "hjqe-en-de"], "corpora": ["own-samples"], "corpora_tasks": ["mlqe-pe-ro-en"]}
+        tasks = {
+            "tasks": ["mlqe-pe-ro-en", "mlqe-pe-ru-en", "hjqe-en-de"],
+            "corpora": ["own-samples"],
+            "corpora_texts": 5,
+            "corpora_tasks": ["mlqe-pe-ro-en"],
+        }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a random model's scores may not vary
             parameters = PARAMETERS | {"model": str(folder / "tiny"), **sizes, **tasks}

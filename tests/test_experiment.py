@@ -2,8 +2,8 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +13,8 @@ from transformers import BartForConditionalGeneration
 
 from lib import paths
 from lib.corpora import docstrings
-from lib.length import experiment, finetuning
+from lib.length import experiment
+from lib.length.corpora import DATASETS
 from lib.length.experiment import Settings, plan
 from lib.length.signals import SIGNALS, make_signal
 from lib.parameters import settings_from
@@ -61,7 +62,8 @@ def test_notebooks_share_trained_models():
         ({"seeds": [0, -1]}, "none negative"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"pretrain_updates": -1}, "pretrain_updates"),
-        *(({name: 0}, f"{name} must be at least 1") for name in ("items", "finetune_updates", "max_train_length", "tokens_per_batch")),
+        *(({name: 0}, f"{name} must be at least 1") for name in ("items", "finetune_updates", "tokens_per_batch")),
+        ({"max_train_length": 5}, "max_train_length must be at least 6"),
     ],
     ids=str,
 )
@@ -116,9 +118,9 @@ def toy(tmp_path_factory):
     torch.manual_seed(0)
     BartForConditionalGeneration(config).save_pretrained(folder / "base")
     tokenizer.save_pretrained(folder / "base")
-    corpus = SimpleNamespace(fingerprint=lambda: "toy", load=lambda: SimpleNamespace(to_pandas=table.copy))
+    corpus = dataclasses.replace(DATASETS["docstrings"], fingerprint=lambda: "toy", load=lambda: datasets.Dataset.from_pandas(table))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(finetuning.DATASETS, "toy", corpus)
+        patch.setitem(DATASETS, "toy", corpus)
         patch.setattr(paths, "CACHE", folder / "cache")
         experiment.prepare.cache_clear()
         yield {"dataset": "toy", "model": str(folder / "base"), "finetune_updates": 3, "tokens_per_batch": 200, "items": 3, "seeds": [0]}
@@ -181,5 +183,5 @@ def test_unseen_lengths_and_faults(toy):
 
 
 def test_refuses_unusable_data(toy):
-    with pytest.raises(ValueError, match="no usable row.*shorter than 2 tokens"):
-        experiment.prepare(Settings(dataset="toy", model=toy["model"], max_train_length=2))
+    with pytest.raises(ValueError, match="no usable row.*shorter than 6 tokens"):
+        experiment.prepare(Settings(dataset="toy", model=toy["model"], max_train_length=6))

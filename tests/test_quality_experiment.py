@@ -430,4 +430,3 @@ def test_the_experiment_trains_no_base(toy):
     used = data.language_model(toy.parameters["model"])
     assert used.fingerprint() == toy.lm.fingerprint()
     assert all(torch.equal(a, b) for a, b in zip(used.model.state_dict().values(), toy.lm.model.state_dict().values()))
-

@@ -1,4 +1,4 @@
-"""The training loop: batches, schedule, exact resume after SIGKILL, several processes = one."""
+"""The training loop: batches, schedule, exact resume after SIGKILL; several processes = one, several passes = one, bfloat16 on a GPU."""
 
 import itertools
 import os
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import controlled, pairs_of, train_tiny
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lib import training
 from lib.seq2seq import seq2seq_batch, seq2seq_loss
@@ -136,6 +137,100 @@ def steep(model, batch):
     return 1000 * loss, tokens
 
 
+# ---- less memory, other arithmetic ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", ["1", "30", "45"])
+def test_several_passes_are_one(budget, monkeypatch):
+    """Ten updates computed in passes end where ten updates without end: the same examples, to 1e-5 the same losses and parameters."""
+    whole = []
+    one, losses = train_tiny(None, signal="none", dropout=0.0, on_batch=whole.append)
+    monkeypatch.setenv(training.PASS, budget)
+    passes = []
+    several, their_losses = train_tiny(None, signal="none", dropout=0.0, on_batch=passes.append)
+    assert len(passes) > 1.5 * len(whole) and np.array_equal(np.concatenate(passes), np.concatenate(whole))
+    assert their_losses == pytest.approx(losses, abs=1e-5)
+    close(several, one)
+
+
+def test_accumulated_gradient_is_that_of_the_large_batch(monkeypatch):
+    """To 1e-5, with passes of unequal numbers of labels: their sums are added, not their means."""
+    lengths = np.array([19, 4, 11, 3])
+    sources, targets = pairs_of(lengths.tolist())
+    whole = controlled("bart", "none", tie_word_embeddings=True, dropout=0.0)
+    whole(**seq2seq_batch(whole, sources, targets)).loss.backward()
+    monkeypatch.setenv(training.PASS, "20")
+    monkeypatch.setattr(training, "CLIP_NORM", float("inf"))
+    model, gradients = controlled("bart", "none", tie_word_embeddings=True, dropout=0.0), {}
+
+    def keep(optimizer, *_):
+        gradients.update({name: p.grad.clone() for name, p in model.named_parameters()})
+
+    hook = register_optimizer_step_pre_hook(keep)
+    try:
+        training.train(
+            model, lengths, lambda indices, rng: seq2seq_batch(model, [sources[i] for i in indices], [targets[i] for i in indices]),
+            updates=1, learning_rate=1e-3, tokens_per_batch=100, seed=0,
+        )  # fmt: skip
+    finally:
+        hook.remove()
+    for name, parameter in whole.named_parameters():
+        torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-5, rtol=0, msg=name)
+
+
+def test_passes_keep_within_their_budget():
+    """By the longer of source and target, padded; every example once, in order; one that is longer is a pass of its own."""
+    longest = BOTH.max(1)
+    for budget in (1, 64, float("inf")):
+        parts = training.within_budget(np.arange(300), longest, budget)
+        assert np.array_equal(np.concatenate(parts), np.arange(300))
+        assert all(len(part) == 1 or len(part) * longest[part].max() <= budget for part in parts)
+    assert len(parts) == 1
+
+
+def test_bfloat16_where_the_device_computes_in_it(monkeypatch):
+    """Passes in bfloat16, weights in float32, nearly the same loss; and the trained model is an ordinary float32 model again."""
+    seen = []
+    exact, losses = train_tiny(None, signal="pre", updates=1)
+    monkeypatch.setattr(training, "computes_in_bfloat16", lambda device: True)
+    monkeypatch.setattr(
+        torch.nn.functional, "scaled_dot_product_attention", watched(torch.nn.functional.scaled_dot_product_attention, seen)
+    )
+    half, half_losses = train_tiny(None, signal="pre", updates=1)
+    assert seen and set(seen) == {torch.bfloat16}
+    assert half_losses != losses and half_losses == pytest.approx(losses, rel=1e-2)
+    assert all(value.dtype == torch.float32 for value in half.values())
+    model = controlled("bart", "pre")
+    forward = type(model).forward
+    training.train(
+        model, np.array([5]), lambda i, rng: seq2seq_batch(model, *pairs_of([5])), updates=1, learning_rate=1e-3, tokens_per_batch=9, seed=0
+    )
+    assert model.forward.__func__ is forward
+    with torch.no_grad():
+        assert model(**seq2seq_batch(model, *pairs_of([5]))).logits.dtype == torch.float32
+
+
+def watched(function, seen: list):
+    """A function that notes the type of what it is given first."""
+
+    def call(query, *rest, **options):
+        seen.append(query.dtype)
+        return function(query, *rest, **options)
+
+    return call
+
+
+def test_a_cpu_never_computes_in_bfloat16():
+    assert not training.computes_in_bfloat16(torch.device("cpu"))
+
+
+def close(parameters: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:
+    """Equal to 1e-5, but for biases that softmax cancels: their gradient is rounding error, which Adam would blow up."""
+    for name, value in others.items():
+        if not name.endswith("k_proj.bias"):
+            torch.testing.assert_close(parameters[name], value, atol=1e-5, rtol=0, msg=name)
+
+
 # ---- other processes -----------------------------------------------------------------------------------------------------------------
 
 
@@ -147,72 +242,98 @@ def start(code: str, **environment: str) -> subprocess.Popen:
     )  # fmt: skip
 
 
-def test_killed_run_resumes_bit_for_bit(tmp_path):
+@pytest.mark.parametrize("budget", ["", "30"], ids=["one pass", "several passes"])
+def test_killed_run_resumes_bit_for_bit(budget, tmp_path, monkeypatch):
     """SIGKILL in update 7, resume from the checkpoint of update 6: parameters and losses of an uninterrupted run, exactly.
 
     Dropout and training noise are on: their randomness must be that of the update, not of the process.
     """
+    monkeypatch.setenv(training.PASS, budget)
+    straight_calls = []
+    straight, losses = train_tiny(None, on_batch=straight_calls.append)
+    kept = []
+    train_tiny(None, updates=6, on_batch=kept.append)  # how many passes six updates take
+    kill_at = len(kept) + (1 if budget == "" else 4)
     checkpoint = tmp_path / "run.checkpoint"
-    killed = start(f"from pathlib import Path; train_tiny(Path({str(checkpoint)!r}), kill_at=7)")
+    killed = start(f"from pathlib import Path; train_tiny(Path({str(checkpoint)!r}), kill_at={kill_at})")
     _, errors = killed.communicate()
     assert killed.returncode == -signal.SIGKILL, errors
     assert checkpoint.exists()
     calls = []
     resumed, resumed_losses = train_tiny(checkpoint, on_batch=calls.append)
-    straight, losses = train_tiny(None)
-    assert len(calls) == 4  # updates 6 to 9: the six before came from the checkpoint
+    assert len(calls) == len(straight_calls) - len(kept)  # updates 6 to 9: the six before came from the checkpoint
     assert resumed_losses == losses
     assert all(torch.equal(resumed[name], straight[name]) for name in straight)
     assert not any(tmp_path.iterdir())  # a finished run leaves no checkpoint behind
 
 
-def test_two_processes_are_one(tmp_path):
-    """Two processes that share each batch end with the parameters and losses of one process. Dropout and noise off."""
+def together(code: str, **environment: str) -> list[subprocess.Popen]:
+    """Two processes that train together on CPUs (gloo), as `accelerate launch --cpu --num_processes 2` would start them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    code = """
-import os, torch
-seen = []
-result = train_tiny(None, signal="none", dropout=0.0, on_batch=lambda indices: seen.append(indices.tolist()))
-torch.save((*result, seen), os.environ["OUT"] + os.environ["RANK"])
-"""
-    common = {
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "ACCELERATE_USE_CPU": "true",
-        "OUT": str(tmp_path / "rank"),
-    }
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true", **environment}
     processes = [start(code, RANK=str(rank), LOCAL_RANK=str(rank), **common) for rank in range(2)]
     try:
         for process in processes:
-            _, errors = process.communicate(timeout=600)
-            assert process.returncode == 0, errors[-2000:]
+            process.errors = process.communicate(timeout=600)[1]
     finally:
         for process in processes:
             process.kill()  # one must not wait for ever for the other
-    whole = []
-    one, losses = train_tiny(None, signal="none", dropout=0.0, on_batch=lambda indices: whole.append(indices.tolist()))
-    ranks = [torch.load(tmp_path / f"rank{rank}") for rank in range(2)]
-    assert all(sorted(a + b) == sorted(both) and a and b for a, b, both in zip(ranks[0][2], ranks[1][2], whole, strict=True))
-    for parameters, shared_losses, _ in ranks:
-        assert shared_losses == pytest.approx(losses, abs=1e-5)
-        for name in one:
-            if not name.endswith("k_proj.bias"):  # softmax cancels it: its gradient is rounding error, which Adam would blow up
-                torch.testing.assert_close(parameters[name], one[name], atol=1e-5, rtol=0, msg=name)
+    return processes
 
 
-def test_refuses_a_batch_too_small_to_share():
-    """Two processes cannot share a batch of one example."""
+CASES = {"shared": (80, ""), "some batches of one example": (20, ""), "passes": (80, "25")}  # tokens a batch, and a pass
 
-    class Two:
-        process_index, num_processes, device = 0, 2, "cpu"
 
-        def prepare(self, *objects):
-            return objects
+def test_two_processes_are_one(tmp_path, monkeypatch):
+    """Two processes that share each batch end with the parameters and losses of one process. Dropout and noise off.
 
-    with pytest.raises(ValueError, match="shared by 2 processes: raise tokens_per_batch"):
-        training.train(
-            controlled(), np.array([5]), lambda i, rng: {}, updates=1, learning_rate=1e-3, tokens_per_batch=5, seed=0, accelerator=Two()
+    They may have passes of different number, and one may have nothing to do where a batch has one example.
+    """
+    code = f"""
+import os, torch
+for name, (batch, budget) in {CASES}.items():
+    os.environ[{training.PASS!r}], seen = budget, []
+    result = train_tiny(None, signal="none", dropout=0.0, tokens_per_batch=batch, on_batch=lambda i: seen.append(i.tolist()))
+    torch.save((*result, seen), os.environ["OUT"] + name + os.environ["RANK"])
+"""
+    processes = together(code, OUT=str(tmp_path / "of "))
+    assert all(process.returncode == 0 for process in processes), processes[0].errors[-2000:] + processes[1].errors[-2000:]
+    monkeypatch.delenv(training.PASS, raising=False)
+    for name, (batch, budget) in CASES.items():
+        whole = []
+        one, losses = train_tiny(
+            None, signal="none", dropout=0.0, tokens_per_batch=batch, on_batch=lambda i, seen=whole: seen.append(i.tolist())
         )
+        ranks = [torch.load(tmp_path / f"of {name}{rank}") for rank in range(2)]
+        first, second = ranks[0][2], ranks[1][2]
+        if budget:
+            assert len(first) != len(second) and min(len(first), len(second)) > len(whole)
+        else:  # equal shares, in turn; where there is one example, the second process computes it along
+            assert all(a == both[::2] and b == (both[1::2] or both) for a, b, both in zip(first, second, whole, strict=True))
+            assert any(len(both) == 1 for both in whole) == (batch == 20)
+        for parameters, shared_losses, _ in ranks:
+            assert shared_losses == pytest.approx(losses, abs=1e-5)
+            close(parameters, one)
+
+
+def test_two_processes_resume_exactly(tmp_path):
+    """Both are killed in update 7; two others go on from the checkpoint that the first one wrote, to the bit as if nothing had happened."""
+    file = tmp_path / "run.checkpoint"
+    killed = together(f"from pathlib import Path; train_tiny(Path({str(file)!r}), kill_at=7)")
+    assert any(process.returncode == -signal.SIGKILL for process in killed) and [f.name for f in tmp_path.iterdir()] == [file.name]
+    code = f"""
+import os, torch
+from pathlib import Path
+seen = []
+resumed = train_tiny(Path({str(file)!r}), on_batch=seen.append)
+torch.save([resumed, train_tiny(None), len(seen)], {str(tmp_path / "rank")!r} + os.environ["RANK"])
+"""
+    processes = together(code)
+    assert all(process.returncode == 0 for process in processes), processes[0].errors[-2000:] + processes[1].errors[-2000:]
+    for rank in range(2):
+        (resumed, resumed_losses), (straight, losses), computed = torch.load(tmp_path / f"rank{rank}")
+        assert computed == 4  # updates 6 to 9
+        assert resumed_losses == losses and all(torch.equal(resumed[name], straight[name]) for name in straight)
+    assert not file.exists()

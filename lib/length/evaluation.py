@@ -5,6 +5,7 @@ there and counted as capped; its error is then a lower bound.
 """
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -20,10 +21,19 @@ from lib.results import RESAMPLES, cluster_bootstrap, interval
 from lib.seq2seq import seq2seq_batch, source_batch
 
 OUTLIER = 20  # tokens; the paper's bound
-BUCKET = 32  # tokens
-BUCKETS = [(low, low + BUCKET) for low in range(0, 256, BUCKET)]
+LONGEST_REQUEST = 4  # times the training cut
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 BLEU_STATISTICS = [f"bleu_{i}" for i in range(10)]  # lengths of hypothesis and reference, then matches and counts of 1- to 4-grams
+
+
+def buckets(max_train_length: int) -> list[tuple[int, int]]:
+    """Ranges [low, high) of requested length (tokens), half the training cut wide: two trained ones, then the unseen.
+
+    >>> buckets(64)
+    [(0, 32), (32, 64), (64, 96), (96, 128), (128, 160), (160, 192), (192, 224), (224, 256)]
+    """
+    edges = [i * max_train_length // 2 for i in range(2 * LONGEST_REQUEST + 1)]
+    return list(pairwise(edges))
 
 
 def bucket_name(low: int, high: int) -> str:
@@ -142,7 +152,7 @@ METRICS = {
     "capped_rate": ("capped", _ONE, None),
     "repetition": ("repetition", _ONE, None),
     "sentence_end_rate": ("sentence_end_rate", _ONE, None),
-    **{name: (name, _ONE, None) for name in ROUGE},
+    **{name: (name, _ONE, None) for name in (*ROUGE, "bertscore")},
     "ppl_content": ("nll_content", "content_tokens", np.exp),
     "ppl_eos": ("nll_eos", _ONE, np.exp),
 }

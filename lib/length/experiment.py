@@ -2,8 +2,10 @@
 
 Three parts, each a unit of its own on the same trained model (kept in the cache, trained again where it is missing):
 - `in-distribution`: test pairs with natural targets as short as in training;
-- `unseen`: requested lengths in buckets of 32 tokens up to 256, on random sources (control), and long natural references (quality);
+- `unseen`: requested lengths in buckets up to four times the training cut, on random sources (control), and long natural references
+  (quality);
 - `faults`: the faults of the official code switched on at inference.
+And `targets`, one unit a data set: how long its natural targets are. No model is asked.
 """
 
 import dataclasses
@@ -14,10 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from lib.length import evaluation
-from lib.length.finetuning import DATASETS, Data, Settings, prepare, signal_options, trained_model
+from lib.length.corpora import DATASETS
+from lib.length.finetuning import Data, Settings, prepare, signal_options, trained_model
 from lib.length.signals import SIGNALS, LengthSignal
 from lib.parameters import check_names, check_seeds, model_label, settings_from
 from lib.results import make_table
+from lib.sentence_embeddings import bertscore
 from lib.units import Unit, default_jobs, one_threaded, pending
 from lib.units import run as run_units
 
@@ -29,7 +33,7 @@ FAULTS = ("noise-at-inference", "no-signal-at-first-step")
 def plan(parts: list[str], parameters: dict) -> list[Unit]:
     """The units of these parts for a notebook's parameters (`signals`, `seeds` and the fields of Settings; others are ignored).
 
-    Raises ValueError for anything unknown or out of range, naming the valid choices, before anything is computed.
+    Needs no data at hand. Raises ValueError for anything unknown or out of range, naming the valid choices, before anything is computed.
     """
     signals, seeds = parameters["signals"], parameters["seeds"]
     check_names("signal", signals, SIGNALS)
@@ -39,13 +43,30 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
     settings = settings_from(Settings, parameters)
     data, values = DATASETS[settings.dataset].fingerprint(), dataclasses.asdict(settings)
     model = model_label(settings.model)
+
+    def runs(part: str) -> list[tuple[str, int]]:
+        """Signal and seed of each unit of a part."""
+        if part == "targets":
+            return [("none", 0)]
+        return [(signal, seed) for seed in seeds for signal in (FAULTY if part == "faults" else signals) if signal in signals]
+
     return [
         Unit("length", settings.dataset, model, signal, part, seed, values | signal_options(signal, settings), data, RECIPE)
         for part in parts
-        for seed in seeds
-        for signal in (FAULTY if part == "faults" else signals)
-        if signal in signals
+        for signal, seed in runs(part)
     ]
+
+
+def for_each_dataset(parameters: dict) -> dict[str, dict]:
+    """Parameters of one run a data set, for a notebook that names several (`datasets`): each with the training cut of its own."""
+    names = parameters["datasets"]
+    check_names("data set", names, DATASETS)
+    return {name: parameters | {"dataset": name, "max_train_length": DATASETS[name].max_train_length} for name in names}
+
+
+def plan_each(parts: list[str], parameters: dict) -> list[Unit]:
+    """`plan` for every data set of such a notebook."""
+    return [unit for one in for_each_dataset(parameters).values() for unit in plan(parts, one)]
 
 
 def run(parts: list[str], parameters: dict) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -67,13 +88,29 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows and items of one unit; trains the model first where the cache lacks it."""
     settings = settings_from(Settings, unit.parameters)
     data = prepare(settings)
+    identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
+    if unit.part == "targets":
+        return _targets(identity, settings, data)
     model = trained_model(unit, settings, data)
     items = {"in-distribution": _in_distribution, "unseen": _unseen, "faults": _faults}[unit.part](model, unit.method, settings, data)
-    identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
     return make_table(evaluation.summarise(items, identity, settings.max_train_length)), items
 
 
-# ---- the three parts -----------------------------------------------------------------------------------------------------------------
+# ---- the parts -----------------------------------------------------------------------------------------------------------------------
+
+
+def _targets(identity: dict, settings: Settings, data: Data) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows: length of the targets of each split, and the share that is as short as in training. Items: pairs of each length."""
+    rows = []
+    for split, lengths in data.pairs.groupby("split")["length"]:
+        values = {
+            "median_length": lengths.median(),
+            "max_length": lengths.max(),
+            "share_below_cut": (lengths < settings.max_train_length).mean(),
+        }
+        rows += [{**identity, "slice": split, "n": len(lengths), "metric": name, "value": value} for name, value in values.items()]
+    counts = data.pairs.rename(columns={"split": "slice", "length": "target_length"}).value_counts(["slice", "target_length"], sort=False)
+    return make_table(rows), counts.reset_index(name="pairs")
 
 
 def _in_distribution(model, method: str, settings: Settings, data: Data) -> pd.DataFrame:
@@ -82,7 +119,7 @@ def _in_distribution(model, method: str, settings: Settings, data: Data) -> pd.D
 
 
 def _unseen(model, method: str, settings: Settings, data: Data) -> pd.DataFrame:
-    longest = evaluation.BUCKETS[-1][1]
+    longest = evaluation.buckets(settings.max_train_length)[-1][1]
     references = _sample(data.split("test", low=settings.max_train_length, high=longest), 2 * settings.items)
     return pd.concat(
         [control(model, method, settings, data), _quality(model, method, references, "long-references", data)], ignore_index=True
@@ -128,7 +165,7 @@ def control(model, method: str, settings: Settings, data: Data, split: str = "te
     rng = np.random.default_rng(0)
     pairs = data.split(split)
     parts = []
-    for low, high in evaluation.BUCKETS:
+    for low, high in evaluation.buckets(settings.max_train_length):
         chosen = pairs.iloc[rng.choice(len(pairs), settings.items, replace=len(pairs) < settings.items)]
         lengths = rng.integers(max(low, 2), high, settings.items)
         parts.append(chosen[["id", "group", "source_ids"]].assign(slice=evaluation.bucket_name(low, high), target_length=lengths))
@@ -151,6 +188,8 @@ def _quality(model, method: str, pairs: pd.DataFrame, name: str, data: Data) -> 
         out = evaluation.generate(model, sources, lengths, controlled=controlled, **options)
         texts = [text.strip() for text in data.tokenizer.batch_decode(out["tokens"].tolist(), skip_special_tokens=True)]
         quality = evaluation.text_quality(texts, pairs["target"].tolist())
+        if data.corpus.bertscore:
+            quality["bertscore"] = bertscore(texts, pairs["target"].tolist())
         repeated = [evaluation.repetition(t) for t in out["tokens"]]
         parts.append(_items(pairs, name, setting).assign(**out[["generated_length", "capped"]], **quality, repetition=repeated))
     loss = evaluation.negative_log_likelihood(model, sources, targets, lengths if controlled else None)

@@ -10,18 +10,6 @@ from lib.length import evaluation
 from lib.length.signals import make_signal
 from lib.results import holm, interval, p_value
 
-# CNN/DM, BART-large, share of |error| > 20 tokens in percent, (RPE, PRE), as printed in arXiv 2512.06938
-PAPER_OUTLIERS = {
-    "300-350": (10.8, 0.4), "400-450": (22.3, 1.5), "500-550": (37.0, 4.3), "550-600": (50.1, 5.4),
-    "650-700": (53.9, 7.4), "800-850": (75.1, 9.0), "950-1000": (95.8, 19.8),
-}  # fmt: skip
-# the same source: model -> R-1, R-2, R-L, BERTScore, MAE, SD of |error|
-PAPER_CNN_DM = {
-    "none": (44.2, 21.1, 40.9, 69.7, 19.2, 17.0),
-    "rpe": (44.5, 21.2, 41.3, 69.4, 1.6, 3.6),
-    "pre": (45.3, 21.9, 42.2, 69.8, 0.5, 0.3),
-}
-
 
 def signal_heat_maps(names: list[str], d_model: int = 32, lengths: tuple[int, int] = (24, 96)) -> plt.Figure:
     """Each signal's vectors, step by component, for a short and a long target: what the decoder sees."""
@@ -80,14 +68,24 @@ def _mark_training(axis: plt.Axes, train_length: float) -> None:
     axis.text(train_length, 1.005, " unseen →", transform=axis.get_xaxis_transform(), fontsize="small", va="bottom")
 
 
+def targets_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """How long the natural targets are, from the rows of the part `targets`: data sets and splits by what is known."""
+    index = ["dataset", "slice"]
+    table = rows.pivot(index=index, columns="metric", values="value").assign(pairs=rows.groupby(index)["n"].first())
+    names = {"pairs": "pairs", "median_length": "median (tokens)", "max_length": "longest (tokens)"}
+    shares = (100 * table["share_below_cut"]).round(1).rename("below the cut (%)")
+    return table[list(names)].rename(columns=names).astype(int).join(shares).rename_axis(["data set", "split"])
+
+
 def control_items(items: pd.DataFrame) -> pd.DataFrame:
     """The outputs with random requested lengths (bucket slices) without a fault switched on."""
     return items[items["slice"].str.startswith("[") & (items["setting"] == "")]
 
 
-def length_scatter(items: pd.DataFrame, train_length: int, limit: int = evaluation.BUCKETS[-1][1]) -> plt.Figure:
-    """Requested against generated length, one panel a signal, all seeds; the diagonal is exact control. Both axes end at about `limit`;
-    longer outputs are drawn at the upper edge."""
+def length_scatter(items: pd.DataFrame, train_length: int, limit: int | None = None) -> plt.Figure:
+    """Requested against generated length, one panel a signal, all seeds; the diagonal is exact control. Both axes end at about `limit`
+    (the longest request, unless given); longer outputs are drawn at the upper edge."""
+    limit = limit or evaluation.buckets(train_length)[-1][1]
     names = in_order(items["method"])
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
@@ -136,11 +134,12 @@ def by_bucket(
     """
     panels = 1 if zoom is None else 2
     figure, axes = plt.subplots(panels, 1, figsize=(9, 1 + 3.3 * panels), sharex=True, squeeze=False, layout="constrained")
-    names, centres = in_order(table["method"]), {evaluation.bucket_name(*b): sum(b) / 2 for b in evaluation.BUCKETS}
+    names, centres = in_order(table["method"]), {evaluation.bucket_name(*b): sum(b) / 2 for b in evaluation.buckets(train_length)}
+    spread = 0.06875 * train_length / 2  # of neighbouring methods, in tokens: a fixed share of a bucket
     for axis in axes.flat:
         for position, name in enumerate(names):
             colour, marker, line = STYLE[name]
-            offset = (position - (len(names) - 1) / 2) * 2.2
+            offset = (position - (len(names) - 1) / 2) * spread
             part = table[(table["method"] == name) & (table["metric"] == metric) & table["slice"].isin(centres)]
             x = part["slice"].map(centres) + offset
             errors = [part["value"] - part["ci_low"], part["ci_high"] - part["value"]]
@@ -160,9 +159,9 @@ def by_bucket(
     return figure
 
 
-def bucket_table(table: pd.DataFrame, metric: str, digits: int = 2, percent: bool = False) -> pd.DataFrame:
+def bucket_table(table: pd.DataFrame, metric: str, train_length: int, digits: int = 2, percent: bool = False) -> pd.DataFrame:
     """Buckets by methods, value with interval; a bucket without targets stays, as a dash."""
-    buckets = [evaluation.bucket_name(*b) for b in evaluation.BUCKETS]
+    buckets = [evaluation.bucket_name(*b) for b in evaluation.buckets(train_length)]
     part = table[(table["metric"] == metric) & (table["setting"] == "")].set_index(["slice", "method"])
     factor = 100 if percent else 1
 
@@ -202,19 +201,8 @@ def miss_table(items: pd.DataFrame, first_unseen: int, bounds: tuple[int, ...] =
     return table.loc[in_order(table.index)].rename_axis("percent of requests")
 
 
-def paper_control_table() -> pd.DataFrame:
-    """The paper's own in-distribution table (CNN/DM, BART-large)."""
-    columns = ["ROUGE-1", "ROUGE-2", "ROUGE-L", "BERTScore", "MAE (tokens)", "SD of |error|"]
-    return pd.DataFrame(PAPER_CNN_DM, index=columns).T.rename_axis("paper, CNN/DM")
-
-
-def paper_outlier_table() -> pd.DataFrame:
-    """The paper's own outlier shares (CNN/DM, BART-large, percent)."""
-    return pd.DataFrame(PAPER_OUTLIERS, index=["RPE (paper)", "PRE (paper)"]).T.rename_axis("requested length (tokens)")
-
-
 CONTROL_COLUMNS = {"exact_rate": 2, "outlier_rate": 2, "capped_rate": 2, "ppl_content": 1, "ppl_eos": 2}  # metric: digits
-TEXT_COLUMNS = {"rouge1": 3, "rouge2": 3, "rougeL": 3, "rougeLsum": 3, "bleu": 2, "repetition": 2, "sentence_end_rate": 2}
+TEXT_COLUMNS = {"rouge1": 3, "rouge2": 3, "rougeL": 3, "rougeLsum": 3, "bleu": 2, "bertscore": 3, "repetition": 2, "sentence_end_rate": 2}
 
 
 def control_table(table: pd.DataFrame, slice_name: str) -> pd.DataFrame:
@@ -225,7 +213,8 @@ def control_table(table: pd.DataFrame, slice_name: str) -> pd.DataFrame:
 
 def text_table(table: pd.DataFrame, slice_name: str) -> pd.DataFrame:
     """What the text is worth in one slice: signals and decodings by metrics."""
-    return _metrics_table(table[(table["slice"] == slice_name) & ~table["setting"].str.startswith("length=")], TEXT_COLUMNS)
+    part = table[(table["slice"] == slice_name) & ~table["setting"].str.startswith("length=")]
+    return _metrics_table(part, {metric: digits for metric, digits in TEXT_COLUMNS.items() if metric in set(part["metric"])})
 
 
 def _metrics_table(part: pd.DataFrame, digits: dict[str, int]) -> pd.DataFrame:

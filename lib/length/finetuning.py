@@ -9,14 +9,16 @@ import numpy as np
 import pandas as pd
 import torch
 import transformers
+from accelerate import PartialState
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoTokenizer, BartForConditionalGeneration, GenerationConfig
+from transformers import AutoTokenizer, BartForConditionalGeneration
 
 from lib import paths, small_bart
-from lib.corpora import docstrings
+from lib.device import best_device
 from lib.length import evaluation, tiny_bart
-from lib.length.models import LengthControlled
+from lib.length.corpora import DATASETS, Corpus
+from lib.length.models import LengthControlled, plain_generation
 from lib.pretrained import save_whole
 from lib.results import write_atomically
 from lib.seq2seq import seq2seq_batch
@@ -27,8 +29,7 @@ transformers.utils.logging.disable_progress_bar()  # a bar for loading a megabyt
 transformers.utils.logging.set_verbosity_error()  # and so would the report that a learned signal is not in the base checkpoint
 
 RECIPE = 1  # bump when a change here, in signals, models or training moves the weights: everything is then trained again
-DATASETS = {"docstrings": docstrings}
-MAX_SOURCE = 64  # tokens; longer sources (2 % of the summary lines) are cut
+LEARNED = ("train", "continuation")  # splits to fine-tune on; the second where a corpus has it
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,10 @@ class Settings:
             raise ValueError(f"unknown data set {self.dataset!r}: choose one of {', '.join(DATASETS)}")
         if self.model != "tiny-bart" and not Path(self.model).is_dir() and self.model.count("/") != 1:
             raise ValueError(f"unknown model {self.model!r}: 'tiny-bart', a folder, or a hub name such as 'facebook/bart-large'")
-        for name in ("max_train_length", "finetune_updates", "tokens_per_batch", "items"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        least = {"max_train_length": 6, "finetune_updates": 1, "tokens_per_batch": 1, "items": 1}  # 6: requests start at 2
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise ValueError(f"{name} must be at least {value}, not {getattr(self, name)}")
         if self.learning_rate <= 0 or self.pretrain_updates < 0:
             raise ValueError(
                 f"learning_rate must be above 0 and pretrain_updates not below, not {self.learning_rate}, {self.pretrain_updates}"
@@ -72,26 +74,29 @@ class Data:
     pairs: pd.DataFrame
     tokenizer: object
     base: Path | str  # folder or hub name of the model to fine-tune
+    corpus: Corpus
 
-    def split(self, name: str, low: int = 1, high: int | None = None) -> pd.DataFrame:
-        """Pairs of a split whose target has low <= length < high tokens."""
+    def split(self, *names: str, low: int = 1, high: int | None = None) -> pd.DataFrame:
+        """Pairs of one or more splits whose target has low <= length < high tokens."""
         length = self.pairs["length"]
-        return self.pairs[(self.pairs["split"] == name) & (length >= low) & (length < (high or np.inf))].reset_index(drop=True)
+        return self.pairs[self.pairs["split"].isin(names) & (length >= low) & (length < (high or np.inf))].reset_index(drop=True)
 
 
 @lru_cache(maxsize=1)
 def prepare(settings: Settings) -> Data:
     """Load the corpus, make (or find) the base model, tokenise. Raises ValueError where no training pair is short enough."""
-    table = DATASETS[settings.dataset].load().to_pandas()
+    corpus = DATASETS[settings.dataset]
+    table = corpus.load().to_pandas()
     base = _tiny_bart(settings, table) if settings.model == "tiny-bart" else settings.model
     tokenizer = AutoTokenizer.from_pretrained(base)
     if (table["source"].str.strip() == "").any():
         raise ValueError("empty source: every example needs at least one input token")
-    source_ids = [row if len(row) <= MAX_SOURCE else [*row[: MAX_SOURCE - 1], row[-1]] for row in _encode(tokenizer, table["source"])]
+    limit = corpus.max_source
+    source_ids = [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in _encode(tokenizer, table["source"])]
     target_ids = _encode(tokenizer, table["target"])
     pairs = table.assign(source_ids=source_ids, target_ids=target_ids, length=[len(row) for row in target_ids])
-    data = Data(pairs, tokenizer, base)
-    if data.split("train", high=settings.max_train_length).empty:
+    data = Data(pairs, tokenizer, base, corpus)
+    if data.split(*LEARNED, high=settings.max_train_length).empty:
         raise ValueError(f"no usable row: no training target of {settings.dataset} is shorter than {settings.max_train_length} tokens")
     return data
 
@@ -102,13 +107,15 @@ def _encode(tokenizer, texts: pd.Series) -> list[list[int]]:
 
 def _tiny_bart(settings: Settings, table: pd.DataFrame) -> Path:
     """Folder of the pretrained tiny BART; built once for each corpus and length of pretraining, before any unit needs it."""
-    fingerprint = DATASETS[settings.dataset].fingerprint()
-    folder = paths.CACHE / "models" / f"tiny-bart-{settings.dataset}-{fingerprint}-{settings.pretrain_updates}-r{RECIPE}"
+    corpus = DATASETS[settings.dataset]
+    folder = paths.CACHE / "models" / f"tiny-bart-{settings.dataset}-{corpus.fingerprint()}-{settings.pretrain_updates}-r{RECIPE}"
     if not (folder / "config.json").exists():
         training = table[table["split"] == "train"]
-        tokenizer = small_bart.train_tokenizer((training["source"] + "\n" + training["target"]).tolist(), vocabulary=2048)
+        tokenizer = small_bart.train_tokenizer(
+            (training["source"] + "\n" + training["target"]).tolist(), corpus.vocabulary, corpus.positions
+        )
         torch.manual_seed(0)
-        model = BartForConditionalGeneration(small_bart.configuration(vocabulary=2048))
+        model = BartForConditionalGeneration(small_bart.configuration(corpus.vocabulary, positions=corpus.positions))
         texts = _encode(tokenizer, training["source"] + " " + training["target"])
         tiny_bart.pretrain(
             model, texts, updates=settings.pretrain_updates, tokens_per_batch=4096, seed=0, checkpoint=folder.with_suffix(".safetensors")
@@ -122,24 +129,26 @@ def trained_model(unit: Unit, settings: Settings, data: Data) -> nn.Module:
     torch.manual_seed(unit.seed)  # a learned signal starts from the seed
     options = {name: value for name, value in unit.parameters.items() if name not in dataclasses.asdict(settings)}
     model = LengthControlled.from_pretrained(str(data.base), signal=unit.method, signal_options=options)
-    special = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id")
-    model.generation_config = GenerationConfig(
-        **{name: getattr(model.config, name, None) for name in special}
-    )  # no checkpoint's own habits
-    needed = evaluation.BUCKETS[-1][1] + evaluation.ALLOWANCE  # what the longest request may run to
+    model.generation_config = plain_generation(model.generation_config)
+    needed = evaluation.buckets(settings.max_train_length)[-1][1] + evaluation.ALLOWANCE  # what the longest request may run to
     if model.max_target_length is not None and model.max_target_length < needed:
         raise ValueError(f"{settings.model} has {model.max_target_length} decoder positions, but the requested lengths need {needed}")
-    identity = dataclasses.replace(unit, part="model", recipe=RECIPE)
-    stored = paths.CACHE / "models" / f"{identity.name}-{identity.key}.safetensors"
+    stored = model_file(unit)
     if stored.exists():
         model.load_state_dict(load_file(stored), strict=False)
-        return model.eval()
-    fine_tune(
-        model, data.split("train", high=settings.max_train_length), settings, seed=unit.seed, checkpoint=stored.with_suffix(".checkpoint")
-    )
+        return model.eval().to(best_device())
+    pairs = data.split(*LEARNED, high=settings.max_train_length)
+    fine_tune(model, pairs, settings, seed=unit.seed, checkpoint=stored.with_suffix(".checkpoint"))
     weights = {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
-    write_atomically(stored, lambda partial: save_file(weights, partial))
+    if PartialState().is_main_process:
+        write_atomically(stored, lambda partial: save_file(weights, partial))
     return model
+
+
+def model_file(unit: Unit) -> Path:
+    """Where the trained model of a unit is kept; the units of all parts with the same signal, seed and settings share it."""
+    identity = dataclasses.replace(unit, part="model", recipe=RECIPE)
+    return paths.CACHE / "models" / f"{identity.name}-{identity.key}.safetensors"
 
 
 def fine_tune(model: nn.Module, pairs: pd.DataFrame, settings: Settings, *, seed: int, checkpoint: Path | None = None) -> list[float]:

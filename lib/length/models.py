@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, LogitsProcessor, PretrainedConfig
+from transformers import AutoConfig, GenerationConfig, LogitsProcessor, PretrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
 
 from lib.length.signals import LengthSignal, make_signal
@@ -110,6 +110,12 @@ class LengthControlMixin:
         return super().generate(inputs, **kwargs)
 
 
+def plain_generation(habits: GenerationConfig) -> GenerationConfig:
+    """Greedy, with a checkpoint's special tokens: its other habits (beams, least lengths, penalties) would move lengths."""
+    special = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id")
+    return GenerationConfig(**{name: getattr(habits, name) for name in special})
+
+
 @lru_cache
 def controlled_class(base: type) -> type:
     """The stock class `base` with length control mixed in."""
@@ -139,9 +145,15 @@ class LengthControlled:
 
     @staticmethod
     def from_pretrained(name: str, signal: str | None = None, signal_options: dict | None = None, **kwargs):
-        """Load a checkpoint by hub name or folder. A checkpoint saved from here remembers its signal; `signal` replaces it."""
-        config = AutoConfig.from_pretrained(name, revision=kwargs.get("revision", "main"))
-        return _with_signal(config, signal, signal_options or {}).from_pretrained(name, config=config, **kwargs)
+        """Load a checkpoint by hub name or folder. A checkpoint saved from here remembers its signal; `signal` replaces it.
+
+        `kwargs` go to the `from_pretrained` of transformers. Weights are float32 unless `dtype` says otherwise, also where they are stored
+        in half precision, which fine-tuning does not survive.
+        """
+        kwargs = {"dtype": torch.float32, **kwargs}
+        if "config" not in kwargs:
+            kwargs["config"] = AutoConfig.from_pretrained(name, revision=kwargs.get("revision", "main"))
+        return _with_signal(kwargs["config"], signal, signal_options or {}).from_pretrained(name, **kwargs)
 
     @staticmethod
     def from_config(config: PretrainedConfig, signal: str | None = None, signal_options: dict | None = None):

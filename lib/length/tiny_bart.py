@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import BartForConditionalGeneration
 
 from lib.seq2seq import seq2seq_batch
-from lib.small_bart import EOS, MASK, POSITIONS
+from lib.small_bart import EOS, MASK
 from lib.training import train
 
 MASK_SHARE, MEAN_SPAN = 0.3, 3.0  # BART's text infilling: 30 % of the tokens in spans of Poisson(3), each replaced by one <mask>
@@ -46,7 +46,7 @@ def pretrain(
     """Denoise packed text in blocks of every length from 16 to the last position, so that all positions are trained. Returns the losses."""
     text = np.fromiter(itertools.chain.from_iterable(token_ids), np.int64)  # texts end with EOS
     rng = np.random.default_rng(seed)
-    lengths = rng.integers(16, POSITIONS, size=len(text) // 100)  # tokens a block, before its EOS
+    lengths = rng.integers(16, model.config.max_position_embeddings, size=len(text) // 100)  # tokens a block, before its EOS
     starts = rng.integers(0, len(text) - lengths)
 
     def collate(indices: np.ndarray, rng: np.random.Generator) -> dict[str, Tensor]:

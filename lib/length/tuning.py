@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from lib.length import evaluation
+from lib.length.corpora import DATASETS
 from lib.length.experiment import RECIPE, control
-from lib.length.finetuning import DATASETS, Data, Settings, prepare, signal_options, trained_model
+from lib.length.finetuning import Data, Settings, prepare, signal_options, trained_model
 from lib.parameters import settings_from
 from lib.results import make_table, setting_name
 from lib.units import Unit, default_jobs, run

@@ -38,7 +38,8 @@ ANSWERS: list[Measure] = [
     ("cola", "all", "auroc", "CoLA, in-domain dev: AUROC"),
 ]
 BENCHMARKS = HUMAN + ANSWERS
-UNSUPERVISED = ("softmax", "logprob", "entropy", "boostedprob", "closed-form", "softmax-power", "rescale")
+FURTHER = ("closed-form:unigram", "closed-form:unigram-excluded")  # training-free scores of other samplers, here in every table
+UNSUPERVISED = ("softmax", "logprob", "entropy", "boostedprob", "closed-form", "closed-form:unigram", "softmax-power", "rescale")
 
 # what others reported, and how far it can be compared
 REPORTED = {

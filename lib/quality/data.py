@@ -16,7 +16,7 @@ from torch import Tensor
 from lib import paths
 from lib.quality import nmt, scores
 from lib.quality.distributions import CHUNK, MODES
-from lib.quality.language_models import SMOLLM2, LanguageModel, Text
+from lib.quality.language_models import SMOLLM2, LanguageModel, Text, unspaced
 from lib.quality.negatives import TokenFrequencies
 from lib.quality.tasks.catalogue import TASKS
 from lib.quality.training import Positions, collect, gold_tokens, hidden_states, labels_of
@@ -155,12 +155,13 @@ def wrong_tokens(tokenizer, items: pd.DataFrame, texts: list[Text]) -> np.ndarra
     """Which output tokens belong to a wrong word; all items in a row. (N,) bool"""
     wrong = []
     for item, text in zip(items.itertuples(), texts):
-        spans, place = [], 0
+        bare = unspaced(tokenizer, item.output)
+        spans, place = [], len(bare) - len(item.output)
         for number, word in enumerate(item.output.split(" ")):
             if number in set(item.wrong_words):
                 spans.append((place, place + len(word)))
             place += len(word) + 1
-        offsets = tokenizer(item.output, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        offsets = tokenizer(bare, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
         assert len(offsets) == len(text.output)
         wrong += [any(low < end and high > start for low, high in spans) for start, end in offsets]
     return np.array(wrong)

@@ -144,7 +144,7 @@ def _judge(
 
 def _right_mass(lm: LanguageModel, items: pd.DataFrame, states: Tensor) -> np.ndarray:
     """Listing: the model's probability, summed over all right names (their first tokens), of every item. An oracle: it knows the names."""
-    first = lm.tokenizer([f" {name}" for names in items["right"] for name in names], add_special_tokens=False)["input_ids"]
+    first = lm.output_ids([f" {name}" for names in items["right"] for name in names])
     ids, mass = iter(tokens[0] for tokens in first), np.empty(len(items))
     for number, names in enumerate(items["right"]):  # a listing item is one token: one position
         rows = sorted({next(ids) for _ in names})

@@ -103,10 +103,8 @@ class LanguageModel:
             return []
         if chat:
             prompts = self.as_turns(prompts)
-        plain = {"add_special_tokens": False, "verbose": False}
-        afters = self.tokenizer(text_target=list(outputs), **plain)["input_ids"]  # Marian has another vocabulary for them
         first, texts = self._first(), []
-        for number, (before, after) in enumerate(zip(self.prompt_ids(prompts), afters)):
+        for number, (before, after) in enumerate(zip(self.prompt_ids(prompts), self.output_ids(outputs))):
             ids = (*(before or first), *after)
             if not after:
                 raise ValueError(f"output {number} is empty: there is no token to score")
@@ -135,9 +133,14 @@ class LanguageModel:
         ids = self.tokenizer(list(prompts), add_special_tokens=False, verbose=False)["input_ids"]
         return [row if not row or row[: len(prefix)] == prefix else prefix + row for row in ids]
 
+    def output_ids(self, outputs: list[str]) -> list[list[int]]:
+        """Token ids of outputs."""
+        texts = [unspaced(self.tokenizer, output) for output in outputs]
+        return self.tokenizer(text_target=texts, add_special_tokens=False, verbose=False)["input_ids"]  # Marian has a vocabulary for them
+
     def is_token(self, text: str) -> bool:
         """Whether a text is one token."""
-        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"]) == 1
+        return len(self.output_ids([text])[0]) == 1
 
     @torch.no_grad()
     def hidden_states(self, texts: list[Text], tokens_per_batch: int = 4096) -> Iterator[tuple[int, Tensor]]:
@@ -192,6 +195,12 @@ class LanguageModel:
         ours, theirs = self.logits(self._states(batch)[0]), self.model(**batch).logits[0].float()
         if not torch.allclose(ours, theirs, rtol=1e-2, atol=1e-2):
             raise ValueError(f"{self.name}: the model transforms its logits after the unembedding, which this study does not handle")
+
+
+def unspaced(tokenizer, output: str) -> str:
+    """What the tokenizer is given of an output: without its first space where the tokenizer itself puts one before every text (Llama 2)."""
+    (first, *_) = tokenizer("a", add_special_tokens=False)["input_ids"]
+    return output.removeprefix(" ") if tokenizer.convert_ids_to_tokens(first).startswith("▁") else output
 
 
 def texts_hash(texts: list[Text]) -> str:

@@ -1,0 +1,35 @@
+"""The data sets of the length-control experiment, and what differs with each of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import datasets
+
+from lib.corpora import docstrings, pairs
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One data set. Whoever changes a number here bumps `RECIPE` of `lib.length.finetuning`: keys of stored results do not hold them."""
+
+    load: Callable[[], datasets.Dataset]  # columns id, source, target, group, split (train, validation, test; see lib.corpora.pairs)
+    fingerprint: Callable[[], str]  # hash of its content; needs no data at hand
+    max_source: int  # tokens; longer sources are cut
+    vocabulary: int  # entries of tiny-bart's own tokenizer
+    positions: int  # of tiny-bart
+    max_train_length: int  # tokens; for notebooks that use several data sets: training targets are shorter than this
+    bertscore: bool = False  # whether outputs are also compared by BERTScore
+
+
+def _benchmark(load: Callable[[], datasets.Dataset], *names: str, max_train_length: int) -> Corpus:
+    """The lead of an article, or the answer and its context; nine in ten training targets are below the cut, in tokens of tiny-bart."""
+    return Corpus(load, partial(pairs.fingerprint, *names), 256, 4096, 1024, max_train_length, bertscore=True)
+
+
+DATASETS: dict[str, Corpus] = {
+    "docstrings": Corpus(docstrings.load, docstrings.fingerprint, max_source=64, vocabulary=2048, positions=512, max_train_length=64),
+    "cnn-dailymail": _benchmark(pairs.cnn_dailymail, "cnn-dailymail", max_train_length=76),
+    "xsum": _benchmark(pairs.xsum, "xsum", max_train_length=46),
+    "squad-qg": _benchmark(pairs.squad_qg, "squad-sentences", "xquad-en", max_train_length=24),
+}

@@ -1,0 +1,197 @@
+"""The `gpu` profile from its files to rows, with tiny random models in place of its own: every notebook, architecture and precision."""
+
+import dataclasses
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pandas as pd
+import pytest
+import standins
+import torch
+import yaml
+from helpers import docstring_corpus
+from transformers import AutoConfig
+
+from lib import paths, study
+from lib.length import corpora, finetuning
+from lib.length import experiment as length
+from lib.length.models import LengthControlled
+from lib.parameters import declared_parameters, settings_from
+from lib.quality import data, language_models, training_corpora
+from lib.quality import experiment as quality
+from lib.quality.estimator import QualityEstimator
+from lib.quality.language_models import LanguageModel
+from lib.quality.tasks import catalogue
+from lib.quality.training import hidden_states
+
+CAUSAL = {"OLMo-2": standins.olmo2, "Tower": standins.tower, "Llama-3.2": standins.llama32}
+QUALITY = ["10_ambiguity", "11_train_sigmoid_head", "12_quality_estimation", "13_negative_sampling"]
+LENGTH = ["21_length_control", "22_unseen_lengths"]
+TINY = {"heads": ["sigmoid-lowrank", "sigmoid-full"], "seeds": [0], "train_texts": 6, "validation_texts": 2, "updates": 3, "texts": 15}
+TINY |= {"positions_per_batch": 32}  # of the quality half
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> dict[str, Path]:
+    """Folders of the stand-ins, by name."""
+    folder = tmp_path_factory.mktemp("models")
+    return {name: make(folder / name) for name, make in (CAUSAL | {"bart-large": standins.bart_large}).items()}
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch, results):
+    """A tiny corpus, a cache and results of this test alone; units computed in this process."""
+    monkeypatch.setattr(paths, "CACHE", tmp_path / "cache")
+    for module in (training_corpora, catalogue):
+        monkeypatch.setattr(module, "docstring_table", docstring_corpus)
+    for module in (quality, length):
+        monkeypatch.setattr(module, "default_jobs", lambda: 1)
+    monkeypatch.setattr(data, "RECIPE", -1)  # results kept by functions in this process are of other tests
+    for function in (data.language_model, data.prepare, data.training_texts, data.unigram, data.positions, data.task_items):
+        function.cache_clear()
+
+
+def parameters(name: str, **tiny) -> dict:
+    """What notebook and `gpu` file say, with a few values of the notebook's own kind overridden."""
+    notebook = paths.NOTEBOOKS / f"{name}.ipynb"
+    declared = declared_parameters(notebook)
+    return declared | study.chosen_parameters(notebook, "gpu", {key: value for key, value in tiny.items() if key in declared})
+
+
+@pytest.mark.parametrize("name", QUALITY + LENGTH)
+def test_parameter_file(name):
+    """Names the paper's model and only what the notebook declares; notebooks that share trained models agree on what they depend on."""
+    given = yaml.safe_load((paths.PARAMETERS / f"{name}.gpu.yaml").read_text())
+    assert given["model"] == ("allenai/OLMo-2-0425-1B-SFT" if name in QUALITY else "facebook/bart-large")
+    assert study.PLANS[name](parameters(name))
+    if name in QUALITY:
+        settings = [settings_from(data.Settings, parameters(other)) for other in QUALITY]
+        assert len({str(chosen.of_heads()) for chosen in settings}) == 1
+    else:
+        models = [{finetuning.model_file(unit) for unit in study.PLANS[other](parameters(other))} for other in LENGTH]
+        assert models[0] == models[1]
+
+
+# ---- the quality half ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_quality_notebooks(name, models, toy):
+    """Notebooks 10 to 13, parts and all, with each architecture: rows of every method, heads that differ from their start."""
+    shared = TINY | {"model": str(models[name])}
+    for notebook, parts in (("11_train_sigmoid_head", ["training"]), ("10_ambiguity", ["scores"]), ("12_quality_estimation", ["scores"])):
+        given = parameters(notebook, **shared)
+        rows, items = quality.run(parts, given)
+        methods = set(rows["method"])
+        assert {"sigmoid-lowrank", "sigmoid-full"} <= methods and set(rows["model"]) == {name} and len(items)
+        if "tasks" in given:
+            assert {"softmax", "logprob", "closed-form"} <= methods and set(rows["dataset"]) == set(given["tasks"])
+    given = parameters("13_negative_sampling", **shared | {"heads": ["unigram", "full-bce"], "tasks": ["corruption"]})
+    rows, _ = quality.run(["training", "ablation"], given)
+    assert {"unigram", "full-bce"} <= set(rows["method"])
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_start_tokens_and_turns(name, models):
+    """What the tokenizer puts before a text stands before a prompt, once, in a turn too; an output has the tokens it has after a word."""
+    lm = LanguageModel.load(str(models[name]))
+    own = lm.tokenizer("the list")["input_ids"]
+    assert lm.prompt_ids(["the list", ""]) == [own, []]
+    assert (own[0] == lm.tokenizer.bos_token_id) == (name != "OLMo-2")
+    assert lm.has_turns
+    (turn,) = lm.encode(["the list"], ["is not"], chat=True)
+    assert turn.ids[0] == lm.tokenizer.bos_token_id and turn.ids.count(lm.tokenizer.bos_token_id) == 1
+    assert "the list" in lm.tokenizer.decode(turn.ids[: turn.start]) and lm.tokenizer.decode(turn.output).strip() == "is not"
+    assert lm.is_token(" Monday")
+    assert lm.encode(["the list is"], [" not"])[0].ids == tuple(lm.tokenizer("the list is not")["input_ids"])
+
+
+def test_no_chat_template(models, tmp_path):
+    """A base model has none; the study then asks for plain prompts."""
+    lm = LanguageModel.load(str(models["OLMo-2"]))
+    lm.tokenizer.chat_template = None
+    assert not lm.has_turns
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_half_precision_base_float32_head(name, models, tmp_path, monkeypatch):
+    """On a GPU with bfloat16 the base is loaded as it is stored; states, logits and head are float32; the head also fits on a CPU."""
+    exact = QualityEstimator.from_language_model(str(models[name]))
+    assert exact.lm.unembedding.dtype == torch.float32
+    assert exact.lm.model.config.tie_word_embeddings == (name == "Llama-3.2")
+    monkeypatch.setattr(language_models, "computes_in_bfloat16", lambda device: True)
+    half = QualityEstimator.from_language_model(str(models[name]))
+    assert {p.dtype for p in half.lm.model.parameters()} == {torch.bfloat16}
+    before = {key: value.clone() for key, value in half.lm.model.state_dict().items()}
+    prompts, outputs = ["Return the", "the list"], ["number of items", "is not empty"]
+    half.fit(prompts * 4, outputs * 4, rank=None, updates=5, positions_per_batch=16)
+    assert all(torch.equal(before[key], value) for key, value in half.lm.model.state_dict().items())  # tied or not: the base is frozen
+    assert {p.dtype for p in half.head.parameters()} == {torch.float32}
+    texts = half.lm.encode(prompts, outputs)
+    states = hidden_states(half.lm, texts)
+    logits = half.lm.logits(states)
+    assert states.dtype == logits.dtype == torch.float32
+    torch.testing.assert_close(logits, states @ half.lm.unembedding.float().T, atol=1e-5, rtol=1e-5)
+    assert half.head(states, torch.zeros(len(states), 1, dtype=torch.long)).dtype == torch.float32
+    half.head.save(tmp_path / "head.safetensors", name)
+    assert half.lm.fingerprint() == f"{exact.lm.fingerprint()}-bfloat16"  # what is kept of one is not taken for the other's
+    other = QualityEstimator.from_language_model(str(models[name]), tmp_path / "head.safetensors")
+    there, here = (estimator.score(prompts, outputs) for estimator in (half, other))
+    assert np.corrcoef(there["sigmoid"], here["sigmoid"])[0, 1] > 0.95
+
+
+def test_what_is_stored_in_float32_stays_so(models, tmp_path, monkeypatch):
+    """A small model of this study is not rounded on a GPU: its committed heads belong to it as it is."""
+    lm = LanguageModel.load(str(models["Llama-3.2"]))
+    lm.model.save_pretrained(tmp_path / "exact")
+    lm.tokenizer.save_pretrained(tmp_path / "exact")
+    assert AutoConfig.from_pretrained(tmp_path / "exact").dtype == torch.float32
+    monkeypatch.setattr(language_models, "computes_in_bfloat16", lambda device: True)
+    assert LanguageModel.load(str(tmp_path / "exact")).unembedding.dtype == torch.float32
+    assert LanguageModel.load(str(tmp_path / "exact"), torch.bfloat16).unembedding.dtype == torch.bfloat16
+
+
+# ---- the length half -----------------------------------------------------------------------------------------------------------------
+
+
+def pairs() -> datasets.Dataset:
+    """Summaries and the first words of descriptions of the tiny corpus, the same in every split."""
+    table = docstring_corpus()
+    rows = [
+        {"id": i, "source": row.source, "target": " ".join(row.target.split()[: 1 + i % 5]), "group": i, "split": split}
+        for i, (row, split) in enumerate((row, split) for split in ("train", "validation", "test") for row in table.itertuples())
+    ]
+    return datasets.Dataset.from_pandas(pd.DataFrame(rows), preserve_index=False)
+
+
+def test_length_notebooks(models, toy, monkeypatch):
+    """Notebooks 21 and 22 with a BART stored in half precision: fine-tuned in float32, once for both; rows of every signal."""
+    monkeypatch.setitem(corpora.DATASETS, "docstrings", dataclasses.replace(corpora.DATASETS["docstrings"], load=pairs))
+    finetuning.prepare.cache_clear()
+    tiny = {"model": str(models["bart-large"]), "signals": ["none", "pre", "rpe-clipped"], "seeds": [0], "max_train_length": 32}
+    tiny |= {"finetune_updates": 2, "items": 2}
+    for notebook, parts in (("21_length_control", ["in-distribution"]), ("22_unseen_lengths", ["unseen", "faults"])):
+        rows, items = length.run(parts, parameters(notebook, **tiny))
+        assert set(rows["method"]) == set(tiny["signals"]) and set(rows["model"]) == {"bart-large"}
+        assert {"mae", "rouge1", "ppl_content"} <= set(rows["metric"]) or parts == ["faults"]
+        assert items["generated_length"].dropna().ge(1).all()
+    kept = list((paths.CACHE / "models").glob("*.safetensors"))
+    assert len(kept) == 3 and not list((paths.CACHE / "models").glob("*.checkpoint*"))
+
+
+def test_half_precision_checkpoint_is_fine_tuned_in_float32(models):
+    """transformers would load what is stored in float16 as float16, in which Adam's small numbers are lost."""
+    model = LengthControlled.from_pretrained(str(models["bart-large"]), signal="pre")
+    assert {p.dtype for p in model.parameters()} == {torch.float32} and model.config.tie_word_embeddings
+    assert model.generation_config.num_beams == 4  # a habit of the checkpoint, which experiments put off
+
+
+def test_through_papermill(models, results, tmp_path, monkeypatch):
+    """One notebook as a user runs it: `python -m lib.study ... --profile gpu -p model <folder>`, in a kernel of its own."""
+    monkeypatch.setattr(paths, "RUNS", tmp_path / "runs")
+    name = "11_train_sigmoid_head"
+    tiny = {key: value for key, value in TINY.items() if key != "texts"} | {"model": str(models["OLMo-2"]), "profile": "gpu-standins"}
+    arguments = [part for key, value in tiny.items() for part in ("-p", key, yaml.safe_dump(value).removesuffix("...\n"))]
+    assert study.main([str(paths.NOTEBOOKS / f"{name}.ipynb"), "--profile", "gpu", *arguments]) == 0
+    assert "error" not in (tmp_path / "runs" / "gpu-standins" / f"{name}.ipynb").read_text()[:0]
