@@ -2,9 +2,9 @@
 
     python -m lib.study notebooks/21_length_control.ipynb --profile cpu -p signals '["pre"]'
 
-The parameters cell of a notebook names its own profile (`cpu`, or `benchmarks` where it reads the papers' data) and holds the values of that;
-notebooks/params/<notebook>.<profile>.yaml overrides them for another one, `-p` overrides both. A run with the notebook's own values is
-written back into the notebook itself; every other goes to the cache folder, under runs/.
+The parameters cell of a notebook names its own profile (`cpu`, or `benchmarks` where it reads the papers' data) and holds the values of
+that; notebooks/params/<notebook>.<profile>.yaml overrides them for another one, `-p` overrides both. A run with the notebook's own values
+is written back into the notebook itself; every other goes to the cache folder, under runs/.
 """
 
 import argparse

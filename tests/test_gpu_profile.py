@@ -1,6 +1,11 @@
 """The `gpu` profile from its files to rows, with tiny random models in place of its own: every notebook, architecture and precision."""
 
 import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import datasets
@@ -10,13 +15,17 @@ import pytest
 import standins
 import torch
 import yaml
-from helpers import docstring_corpus
+from accelerate import Accelerator
+from helpers import docstring_corpus, signal_options
+from pretended_gpu import GPU, PretendedGpu, on_gpu
 from transformers import AutoConfig
 
-from lib import paths, study
+from lib import paths, study, training
+from lib.corpora import docstrings
 from lib.length import corpora, finetuning
 from lib.length import experiment as length
 from lib.length.models import LengthControlled
+from lib.length.signals import SIGNALS, make_signal
 from lib.parameters import declared_parameters, settings_from
 from lib.quality import data, language_models, training_corpora
 from lib.quality import experiment as quality
@@ -187,11 +196,89 @@ def test_half_precision_checkpoint_is_fine_tuned_in_float32(models):
     assert model.generation_config.num_beams == 4  # a habit of the checkpoint, which experiments put off
 
 
-def test_through_papermill(models, results, tmp_path, monkeypatch):
-    """One notebook as a user runs it: `python -m lib.study ... --profile gpu -p model <folder>`, in a kernel of its own."""
-    monkeypatch.setattr(paths, "RUNS", tmp_path / "runs")
+# ---- on a GPU that is only pretended -------------------------------------------------------------------------------------------------
+
+
+def test_pretending_finds_what_a_gpu_would_refuse():
+    with PretendedGpu():
+        here, there = torch.ones(3), torch.ones(3, device="cuda")
+        assert (here.device.type, there.device.type, (2 * there).cpu().device.type) == ("cpu", "cuda", "cpu")
+        for mistake in (
+            lambda: here + there,
+            lambda: here[there.long()],
+            lambda: torch.rand(3, device="cuda", generator=torch.Generator()),
+        ):
+            with pytest.raises(RuntimeError):
+                mistake()
+        with pytest.raises(TypeError):
+            there.numpy()
+
+
+def test_quality_half_on_a_pretended_gpu(models, toy, monkeypatch):
+    """Language model, samplers, heads of every kind, scores and sampling: nothing is left on the other side."""
+    monkeypatch.setattr(language_models, "best_device", lambda: GPU)
+    chosen = TINY | {"model": str(models["Llama-3.2"]), "heads": ["sigmoid-lowrank", "sigmoid-full-raw", "full-bce", "softmax-ce"]}
+    chosen |= {"tasks": ["listing", "self-generation"], "updates": 2, "texts": 4}
+    with PretendedGpu():
+        assert on_gpu(LanguageModel.load(chosen["model"]).unembedding)
+        rows, _ = quality.run(["training", "scores"], parameters("10_ambiguity", **chosen))
+        assert set(chosen["heads"]) <= set(rows["method"])
+        estimator = QualityEstimator.from_language_model(chosen["model"])
+        estimator.fit(["Return the"] * 9, ["number of items"] * 9, updates=2, positions_per_batch=8, positions_per_block=20)
+        assert on_gpu(estimator.head.bias)
+
+
+class PretendedAccelerator(Accelerator):
+    """Of one process, on the pretended GPU."""
+
+    device = GPU
+
+    def prepare(self, model, optimizer):
+        return model.to(GPU), optimizer
+
+
+def test_length_half_on_a_pretended_gpu(models, toy, monkeypatch):
+    """Every signal; fine-tuning, generation, forced lengths and perplexity; then again with models from the cache."""
+    monkeypatch.setitem(corpora.DATASETS, "docstrings", dataclasses.replace(corpora.DATASETS["docstrings"], load=pairs))
+    monkeypatch.setattr(training, "Accelerator", PretendedAccelerator)
+    monkeypatch.setattr(finetuning, "best_device", lambda: GPU)
+    finetuning.prepare.cache_clear()
+    chosen = ["none", "rpe-clipped", "pre"]
+    tiny = {"model": str(models["bart-large"]), "signals": chosen, "seeds": [0], "max_train_length": 32, "finetune_updates": 2, "items": 2}
+    with PretendedGpu():
+        for name in SIGNALS:
+            signal = make_signal(name, 16, **signal_options(name)).to(GPU)
+            assert on_gpu(signal(torch.arange(1, 5, device=GPU), torch.tensor([4, 9], device=GPU)))
+        for notebook, parts in (("21_length_control", ["in-distribution"]), ("22_unseen_lengths", ["faults"])):
+            rows, _ = length.run(parts, parameters(notebook, **tiny))
+            assert set(rows["method"]) == set(chosen[:3] if parts == ["in-distribution"] else chosen[2:])
+
+
+# ---- as a user runs it ---------------------------------------------------------------------------------------------------------------
+
+
+def test_through_papermill(models, tmp_path):
+    """`python -m lib.study notebooks/11_train_sigmoid_head.ipynb --profile gpu -p model <folder>`, in a copy of the project.
+
+    The parameter file of the profile, a kernel of its own and the notebook's figures included; with a tiny corpus in its cache.
+    """
     name = "11_train_sigmoid_head"
-    tiny = {key: value for key, value in TINY.items() if key != "texts"} | {"model": str(models["OLMo-2"]), "profile": "gpu-standins"}
-    arguments = [part for key, value in tiny.items() for part in ("-p", key, yaml.safe_dump(value).removesuffix("...\n"))]
-    assert study.main([str(paths.NOTEBOOKS / f"{name}.ipynb"), "--profile", "gpu", *arguments]) == 0
-    assert "error" not in (tmp_path / "runs" / "gpu-standins" / f"{name}.ipynb").read_text()[:0]
+    shutil.copytree(paths.ROOT / "lib", tmp_path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(paths.PARAMETERS, tmp_path / "notebooks" / "params")
+    shutil.copy(paths.NOTEBOOKS / f"{name}.ipynb", tmp_path / "notebooks")
+    corpus = tmp_path / ".cache" / "corpora" / f"docstrings-{docstrings.fingerprint()}.parquet"
+    corpus.parent.mkdir(parents=True)
+    docstring_corpus().to_parquet(corpus)
+    tiny = {key: value for key, value in TINY.items() if key != "texts"} | {"model": str(models["OLMo-2"])}
+    given = [part for key, value in tiny.items() for part in ("-p", key, json.dumps(value))]
+    environment = {key: value for key, value in os.environ.items() if key != "STUDY_CACHE"} | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "lib.study", f"notebooks/{name}.ipynb", "--profile", "gpu", *given],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+    assert (tmp_path / ".cache" / "runs" / "gpu" / f"{name}.ipynb").exists()
+    stored = list((tmp_path / "data" / "results" / "gpu").glob("sampling.docstrings.OLMo-2.sigmoid-full.training.0.*"))
+    assert (
+        len(stored) == 3 and json.loads(next(f for f in stored if f.suffix == ".json").read_text())["parameters"]["validation_texts"] == 2
+    )

@@ -107,7 +107,8 @@ def test_mistakes_end_in_one_line(model, capsys, monkeypatch):
     """As in `lib.study`; and the small model from scratch, which processes would train side by side, is refused under several."""
     assert study_models.main([str(NOTEBOOK), "-p", "sedes", "[0]"]) == 1
     assert study_models.main([str(NOTEBOOK), "-p", "seeds", "[0"]) == 1
-    monkeypatch.setattr(PartialState, "num_processes", 2, raising=False)
+    PartialState()
+    monkeypatch.setitem(PartialState._shared_state, "num_processes", 2)
     assert study_models.main([str(NOTEBOOK), "-p", "seeds", "[77]"]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert "did you mean 'seeds'" in lines[0] and "start it without `accelerate launch`" in lines[2] and len(lines) == 3

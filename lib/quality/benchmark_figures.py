@@ -5,7 +5,7 @@ import pandas as pd
 
 from lib.figures import clear, in_order, with_interval
 from lib.quality import figures
-from lib.quality.evaluation import Statistics
+from lib.quality.evaluation import Statistic, Statistics
 from lib.quality.figures import over_seeds, score_table
 from lib.quality.tasks.translation import TYPES
 from lib.results import interval
@@ -161,3 +161,9 @@ def corpus_steps(found: dict[str, dict[str, dict[str, Statistics]]], what: list[
             low, high = interval(cells[0].replicates - cells[1].replicates)
             lines[label] = {"value": cells[0].value - cells[1].value, "ci_low": float(low), "ci_high": float(high)}
     return pd.DataFrame(lines).T.rename_axis("measure")
+
+
+def difference_of(a: Statistic, b: Statistic) -> str:
+    """Paired difference of two statistics of the same items, with its interval."""
+    low, high = interval(a.replicates - b.replicates)
+    return with_interval(a.value - b.value, float(low), float(high), 3)

@@ -206,11 +206,12 @@ def difference_plot(table: pd.DataFrame, method: str) -> plt.Figure:
     """Differences with intervals, one row a measure, one marker a method compared with; right of zero `method` is better."""
     measures = list(dict.fromkeys(table.index.get_level_values(0)))
     others = in_order(table.index.get_level_values(1))
-    figure, axis = plt.subplots(figsize=(9, 0.5 * len(measures) + 1.6), layout="constrained")
+    apart = min(0.16, 0.8 / max(1, len(others)))  # between two methods; a measure has 1
+    figure, axis = plt.subplots(figsize=(9, 0.08 / apart * len(measures) + 1.6), layout="constrained")
     for place, other in enumerate(others):
         colour, marker, _ = STYLE[other]
         part = table.xs(other, level=1).reindex(measures)
-        y = np.arange(len(measures)) + (place - (len(others) - 1) / 2) * 0.16
+        y = np.arange(len(measures)) + (place - (len(others) - 1) / 2) * apart
         errors = [part["value"] - part["ci_low"], part["ci_high"] - part["value"]]
         axis.errorbar(part["value"], y, xerr=errors, color=colour, marker=marker, linestyle="", markersize=5, capsize=2, label=other)
     axis.axvline(0, color="black", linewidth=1)
@@ -260,7 +261,7 @@ def truth_scatter(items: pd.DataFrame, methods: list[str], label: str) -> plt.Fi
     columns = min(3, len(methods))
     lines = -(-len(methods) // columns)
     figure, axes = plt.subplots(
-        lines, columns, figsize=(3.4 * columns, 3.3 * lines), sharex=True, sharey=True, squeeze=False, layout="constrained"
+        lines, columns, figsize=(3.4 * columns, 3.3 * lines), sharex=True, sharey=bool(bounded), squeeze=False, layout="constrained"
     )
     for axis, method in zip(axes.flat, methods):
         values, drawn = agreement(items[method].to_numpy(), items["gold"].to_numpy(), items["group"].to_numpy(), ("pearson",))
