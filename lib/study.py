@@ -22,6 +22,7 @@ import papermill
 import yaml
 
 from lib import paths
+from lib.device import processes
 from lib.length import costs as length_costs
 from lib.length import experiment as length
 from lib.parameters import check_values, declared_parameters
@@ -155,6 +156,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.environ[FORCE] = "1" if options.force else "0"
     try:
+        if processes() > 1:
+            raise ValueError("notebooks run in one process: train their models first, with `accelerate launch -m lib.study_models`")
         overrides = {name: yaml.safe_load(value) for name, value in options.p}
         profile = overrides.pop("profile", options.profile)
         check_request(options.notebooks, profile, overrides)

@@ -11,7 +11,7 @@ from transformers import BartForConditionalGeneration
 
 from lib import paths, sentence_embeddings, study, units
 from lib.corpora import benchmarks, pairs
-from lib.length import evaluation, experiment, finetuning, paper
+from lib.length import evaluation, experiment, figures, finetuning, paper
 from lib.length.corpora import DATASETS
 from lib.length.finetuning import Settings
 from lib.parameters import declared_parameters
@@ -182,6 +182,8 @@ def test_unit(made_up, name, tmp_path, monkeypatch):
     assert share["value"] == pytest.approx((part["split"] == "train").sum() / share["n"]) and counts["pairs"].sum() == len(table)
     assert {"bertscore", "rougeLsum", "bleu", "mae"} <= set(rows["metric"])
     assert items["target_length"].max() < cut and not items.columns.isin(["source", "target", "tokens", "text"]).any()
+    shown = figures.targets_table(lengths).loc[(name, "train")]
+    assert shown["pairs"] == share["n"] and shown["below the cut (%)"] == round(100 * share["value"], 1)
     assert {"ours", "paper"} == set(paper.beside(rows, name).index.get_level_values("whose"))
 
 

@@ -13,7 +13,7 @@ import torch
 from accelerate import PartialState
 from safetensors.torch import load_file
 
-from lib import paths, study_models
+from lib import paths, study, study_models
 from lib.length import corpora, finetuning
 from lib.parameters import declared_parameters
 from lib.study import PLANS, chosen_parameters
@@ -101,6 +101,13 @@ def test_two_processes_train_what_one_trains(model, tmp_path, capsys):
     )
     (unit,) = PLANS[NOTEBOOK.stem](parameters)
     assert finetuning.model_file(unit).exists()  # where the notebook looks
+
+
+def test_notebooks_run_in_one_process(capsys, monkeypatch):
+    """Several would write the same results."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert study.main([str(NOTEBOOK), "--plan"]) == 1
+    assert "accelerate launch -m lib.study_models" in capsys.readouterr().err
 
 
 def test_mistakes_end_in_one_line(model, capsys, monkeypatch):

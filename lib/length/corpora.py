@@ -11,7 +11,7 @@ from lib.corpora import docstrings, pairs
 
 @dataclass(frozen=True)
 class Corpus:
-    """One data set. Whoever changes a number here bumps `RECIPE` of `lib.length.finetuning`: keys of stored results do not hold them."""
+    """One data set. Keys of results do not hold these numbers: whoever changes one bumps the RECIPE that enters `fingerprint`."""
 
     load: Callable[[], datasets.Dataset]  # columns id, source, target, group, split (train, validation, test; see lib.corpora.pairs)
     fingerprint: Callable[[], str]  # hash of its content; needs no data at hand
