@@ -330,4 +330,4 @@ def updates_to_reach(curves: pd.DataFrame, pairs: list[tuple[str, str]]) -> pd.D
                     "updates of the raw start": str(reached.iloc[0]) if len(reached) else "not reached",
                     "loss of the raw start at the end": round(float(part["bce_common"].iloc[-1]), 3),
                 }
-    return pd.DataFrame(lines).T.rename_axis(["head", "seed", "target"])
+    return pd.DataFrame(list(lines.values()), index=pd.MultiIndex.from_tuples(lines, names=["head", "seed", "target"]))
