@@ -30,7 +30,7 @@ def train_missing(units: list[Unit], state: PartialState) -> None:
         settings = settings_from(Settings, unit.parameters)
         if settings.model == "tiny-bart" and state.num_processes > 1:
             raise ValueError("tiny-bart is small enough for one process: start it without `accelerate launch`")
-        with state.main_process_first():  # it fetches data and base model, the others read them
+        with state.main_process_first():  # it fetches the data, the others find them in the cache
             data = prepare(settings)
         trained_model(unit, settings, data)
         state.print(f"trained: {unit.model} {unit.method} seed {unit.seed}", flush=True)
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit status. Every foreseeable mistake ends in one line."""
     parser = argparse.ArgumentParser(prog="python -m lib.study_models", description="Train the models that notebooks need.")
     parser.add_argument("notebooks", nargs="+", type=Path)
-    parser.add_argument("--profile", default="cpu")
+    parser.add_argument("--profile", help="by default a notebook's own")
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="override one parameter; VALUE is YAML")
     options = parser.parse_args(arguments)
     state = PartialState(timeout=timedelta(hours=2))  # others wait that long for the first process to fetch what is needed

@@ -178,7 +178,7 @@ def test_length_notebooks(models, toy, monkeypatch):
     """Notebooks 21 and 22 with a BART stored in half precision: fine-tuned in float32, once for both; rows of every signal."""
     monkeypatch.setitem(corpora.DATASETS, "docstrings", dataclasses.replace(corpora.DATASETS["docstrings"], load=pairs))
     finetuning.prepare.cache_clear()
-    tiny = {"model": str(models["bart-large"]), "signals": ["none", "pre", "rpe-clipped"], "seeds": [0], "max_train_length": 32}
+    tiny = {"model": str(models["bart-large"]), "signals": ["none", "pre", "rpe-clipped"], "seeds": [0], "max_train_length": 16}
     tiny |= {"finetune_updates": 2, "items": 2}
     for notebook, parts in (("21_length_control", ["in-distribution"]), ("22_unseen_lengths", ["unseen", "faults"])):
         rows, items = length.run(parts, parameters(notebook, **tiny))
@@ -244,14 +244,19 @@ def test_length_half_on_a_pretended_gpu(models, toy, monkeypatch):
     monkeypatch.setattr(finetuning, "best_device", lambda: GPU)
     finetuning.prepare.cache_clear()
     chosen = ["none", "rpe-clipped", "pre"]
-    tiny = {"model": str(models["bart-large"]), "signals": chosen, "seeds": [0], "max_train_length": 32, "finetune_updates": 2, "items": 2}
+    tiny = {"model": str(models["bart-large"]), "signals": chosen, "seeds": [0], "max_train_length": 12, "finetune_updates": 2, "items": 1}
     with PretendedGpu():
         for name in SIGNALS:
             signal = make_signal(name, 16, **signal_options(name)).to(GPU)
             assert on_gpu(signal(torch.arange(1, 5, device=GPU), torch.tensor([4, 9], device=GPU)))
         for notebook, parts in (("21_length_control", ["in-distribution"]), ("22_unseen_lengths", ["faults"])):
             rows, _ = length.run(parts, parameters(notebook, **tiny))
-            assert set(rows["method"]) == set(chosen[:3] if parts == ["in-distribution"] else chosen[2:])
+            assert set(rows["method"]) == set(chosen if parts == ["in-distribution"] else ["pre"])
+        unit, settings = (
+            length.plan(parts, parameters(notebook, **tiny))[0],
+            settings_from(finetuning.Settings, parameters(notebook, **tiny)),
+        )
+        assert on_gpu(finetuning.trained_model(unit, settings, finetuning.prepare(settings)).lm_head.weight)  # read from the cache
 
 
 # ---- as a user runs it ---------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from helpers import controlled, pairs_of, train_tiny
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lib import training
+from lib.progress import progress
 from lib.seq2seq import seq2seq_batch, seq2seq_loss
 from lib.training import learning_rate_at, token_budget_batches
 
@@ -281,6 +282,13 @@ def together(code: str, **environment: str) -> list[subprocess.Popen]:
         for process in processes:
             process.kill()  # one must not wait for ever for the other
     return processes
+
+
+@pytest.mark.parametrize(("rank", "hidden"), [("0", False), ("1", True)])
+def test_of_several_processes_the_first_shows_its_bar(rank, hidden, tmp_path, monkeypatch):
+    monkeypatch.setenv("STUDY_PROGRESS", str(tmp_path / "terminal"))
+    monkeypatch.setenv("RANK", rank)
+    assert progress(range(3), "training").disable == hidden
 
 
 CASES = {"shared": (80, ""), "some batches of one example": (20, ""), "passes": (80, "25")}  # tokens a batch, and a pass
