@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 PARAMETERS = NOTEBOOKS / "params"  # <notebook>.<profile>.yaml
-RESULTS = ROOT / "data" / "results"  # <profile>/<unit>.csv, committed
+RESULTS = ROOT / "data" / "results"  # <profile>/<part>.csv and others (lib.storage), committed
 HEADS = ROOT / "data" / "heads"  # small trained heads, committed
 MODELS = ROOT / "data" / "models"  # a small trained model, committed
 FIGURES = ROOT / "figures"  # <profile>/*.png and tables, committed

@@ -9,7 +9,6 @@ is written back into the notebook itself; every other goes to the cache folder, 
 
 import argparse
 import difflib
-import json
 import os
 import statistics
 import sys
@@ -21,7 +20,7 @@ import nbformat
 import papermill
 import yaml
 
-from lib import paths
+from lib import paths, storage
 from lib.device import processes
 from lib.length import costs as length_costs
 from lib.length import experiment as length
@@ -98,13 +97,17 @@ def show_plan(notebook: Path, parameters: dict) -> None:
 
 
 def _recorded_seconds(part: str, profile: str) -> float | None:
-    records = [json.loads(f.read_text())["seconds"] for f in (paths.RESULTS / profile).glob(f"*.{part}.*.json")]
+    records = [unit.record["seconds"] for unit in storage.index(profile).values() if unit.record["unit"]["part"] == part]
     return statistics.median(records) if records else None
 
 
-def run(notebook: Path, profile: str, given: dict) -> Path:
-    """Execute a notebook with the parameters `given`; return where its outputs are. A failed or killed run leaves none that look done."""
+def run(notebook: Path, profile: str | None, given: dict) -> Path:
+    """Execute a notebook with the parameters `given`; return where its outputs are. A failed or killed run leaves none that look done.
+
+    `profile` None: the notebook's own.
+    """
     declared = declared_parameters(notebook)
+    profile = profile or declared.get("profile", "cpu")
     own = all(declared[name] == value for name, value in given.items())  # the notebook's own values: its stored outputs
     output = notebook if own else paths.RUNS / profile / notebook.name
     partial_file = paths.RUNS / profile / f"{notebook.stem}.partial.ipynb"
@@ -165,8 +168,7 @@ def main(arguments: list[str] | None = None) -> int:
         for notebook, given in chosen.items():  # all checks come before any work
             show_plan(notebook, {**declared_parameters(notebook), **given})
         for notebook, given in () if options.plan else chosen.items():
-            own = declared_parameters(notebook).get("profile", "cpu")
-            print(f"done: {os.path.relpath(run(notebook, profile or own, given))}", flush=True)
+            print(f"done: {os.path.relpath(run(notebook, profile, given))}", flush=True)
     except (ValueError, yaml.YAMLError, papermill.PapermillExecutionError) as error:
         message = f"{error.ename}: {error.evalue}" if isinstance(error, papermill.PapermillExecutionError) else " ".join(str(error).split())
         print(f"error: {message}", file=sys.stderr)

@@ -1,8 +1,6 @@
 """One experiment unit - (study, dataset, model, method, part, seed) with its parameters - computed once, stored, and read ever after.
 
-A unit owns three files in data/results/<profile>/: `<name>.csv` (rows of the result table), `<name>.items.parquet` (one row a judged item
-or generated output, no third-party text) and `<name>.json` (its key, parameters and provenance), written last: only with it does a unit
-count as done.
+Where its rows and items are: `lib.storage`.
 """
 
 import hashlib
@@ -17,17 +15,13 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 
-import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
-from lib import paths
+from lib import paths, storage
 from lib.progress import progress
-from lib.results import read_table, validate, write_atomically, write_json, write_table
+from lib.results import validate
 
 FORCE = "STUDY_FORCE"  # set by `lib.study --force`: compute again what is stored
 
@@ -48,33 +42,36 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """File name without ending: `length.docstrings.tiny-bart.pre.unseen.0`."""
-        return ".".join([self.study, self.dataset, self.model.replace("/", "--"), self.method, self.part, str(self.seed)])
+        """`length.docstrings.tiny-bart.pre.unseen.0`."""
+        return storage.unit_name(self.fields)
+
+    @property
+    def fields(self) -> dict:
+        """The fields that name it."""
+        return {name: getattr(self, name) for name in ("study", "dataset", "model", "method", "part", "seed")}
 
     @property
     def key(self) -> str:
         """Hash of everything the numbers depend on."""
         return hashlib.sha256(json.dumps([self.name, self.parameters, self.data, self.recipe], sort_keys=True).encode()).hexdigest()[:16]
 
-    def path(self, profile: str, ending: str) -> Path:
-        """One of the unit's files: ending `csv`, `json` or `items.parquet`."""
-        return paths.RESULTS / profile / f"{self.name}.{ending}"
-
 
 def state(unit: Unit, profile: str) -> str:
     """`done`, `missing`, `outdated` (data or recipe moved on: computed again) - or ValueError where stored rows have other parameters."""
-    record = unit.path(profile, "json")
-    if not record.exists():
+    return _state(unit, profile, storage.index(profile))
+
+
+def _state(unit: Unit, profile: str, stored: dict[str, storage.Stored]) -> str:
+    if unit.name not in stored:
         return "missing"
-    stored = json.loads(record.read_text())
-    if stored["key"] == unit.key:
+    record = stored[unit.name].record
+    if record["key"] == unit.key:
         return "done"
-    if stored["parameters"] != unit.parameters:
-        names = sorted(stored["parameters"].keys() | unit.parameters.keys())
+    if record["parameters"] != unit.parameters:
         changed = [
-            f"{n}: {stored['parameters'].get(n)!r} -> {unit.parameters.get(n)!r}"
-            for n in names
-            if stored["parameters"].get(n) != unit.parameters.get(n)
+            f"{n}: {record['parameters'].get(n)!r} -> {unit.parameters.get(n)!r}"
+            for n in sorted(record["parameters"].keys() | unit.parameters.keys())
+            if record["parameters"].get(n) != unit.parameters.get(n)
         ]
         raise ValueError(
             f"profile {profile!r} already holds {unit.name} with other parameters ({'; '.join(changed)}). "
@@ -85,7 +82,10 @@ def state(unit: Unit, profile: str) -> str:
 
 def pending(units: list[Unit], profile: str) -> list[Unit]:
     """Those that must be computed; with STUDY_FORCE=1 all of them."""
-    return list(units) if os.environ.get(FORCE) == "1" else [u for u in units if state(u, profile) != "done"]
+    if os.environ.get(FORCE) == "1":
+        return list(units)
+    stored = storage.index(profile)
+    return [unit for unit in units if _state(unit, profile, stored) != "done"]
 
 
 def run(
@@ -108,31 +108,31 @@ def run(
     else:
         for unit in progress(todo, "units"):
             one_threaded(_compute_and_store, unit, compute, profile)
+    storage.pack(profile)
     return read(units, profile)
 
 
 def read(units: list[Unit], profile: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Stored rows and items of these units, merged; items carry the fields that name their unit."""
-    return _merge([unit.path(profile, "json") for unit in units])
+    with storage.lock(profile):
+        stored = storage.index(profile)
+        return _merge([stored[unit.name] for unit in units])
 
 
 def read_stored(study: str, profile: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows and items of every finished unit of a study in a profile, whichever machine or run computed it."""
-    records = sorted((paths.RESULTS / profile).glob(f"{study}.*.json"))
-    if not records:
-        raise FileNotFoundError(f"profile {profile!r} holds no results of study {study!r}: run `make study PROFILE={profile}` first")
-    return _merge(records)
+    with storage.lock(profile):
+        found = [unit for _, unit in sorted(storage.index(profile).items()) if unit.record["unit"]["study"] == study]
+        if not found:
+            raise FileNotFoundError(f"profile {profile!r} holds no results of study {study!r}: run `make study PROFILE={profile}` first")
+        return _merge(found)
 
 
-def _merge(records: list[Path]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    rows, items = [], []
-    for record in records:
-        unit = json.loads(record.read_text())["unit"]
-        base = str(record).removesuffix(".json")
-        rows.append(read_table(Path(f"{base}.csv")))
-        items.append(pd.read_parquet(f"{base}.items.parquet").assign(**unit))
-    rows = pd.concat(rows, ignore_index=True).drop_duplicates()  # the same head may be scored in two units
-    return validate(rows.reset_index(drop=True)), pd.concat(items, ignore_index=True)
+def _merge(stored: list[storage.Stored]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    units = storage.load(stored)
+    rows = pd.concat([unit.rows for unit in units], ignore_index=True).drop_duplicates()  # the same head may be scored in two units
+    items = pd.concat([unit.items.to_pandas().assign(**unit.record["unit"]) for unit in units], ignore_index=True)
+    return validate(rows.reset_index(drop=True)), items
 
 
 def default_jobs() -> int:
@@ -164,42 +164,9 @@ def _one_thread() -> None:
 def _compute_and_store(unit: Unit, compute: Callable, profile: str) -> None:
     started = time.perf_counter()
     rows, items = compute(unit)
-    unit.path(profile, "json").unlink(missing_ok=True)  # from here until the end the unit does not count as done
-    write_table(rows, unit.path(profile, "csv"))
-    write_items(items, unit.path(profile, "items.parquet"))
-    write_json(
-        {
-            "unit": {name: getattr(unit, name) for name in ("study", "dataset", "model", "method", "part", "seed")},
-            "key": unit.key,
-            "parameters": unit.parameters,
-            "data": unit.data,
-            "recipe": unit.recipe,
-            "seconds": round(time.perf_counter() - started, 1),
-            **provenance(),
-        },
-        unit.path(profile, "json"),
-    )
-
-
-def write_items(items: pd.DataFrame, path: Path) -> None:
-    """Write items as parquet, small: the smallest types, and floats to 16 significant bits (1 part in 65,000). Atomic."""
-
-    def smallest(column: pd.Series) -> pd.Series:
-        if column.dtype.kind == "i":
-            return pd.to_numeric(column, downcast="integer")
-        if column.dtype.kind != "f":
-            return column
-        values = column.to_numpy(np.float32)
-        mantissa, exponent = np.frexp(values)
-        return pd.Series(np.ldexp(np.round(mantissa * 2**16) / 2**16, exponent).astype(np.float32), column.index)
-
-    items = items.apply(smallest)
-    floats = [name for name in items if items[name].dtype.kind == "f"]
-    others = [name for name in items if name not in floats]
-    options = {"compression": "zstd", "compression_level": 15, "use_byte_stream_split": floats, "use_dictionary": others}
-    # hundreds of small files: statistics and copies of the schema would be a fifth of their size
-    table = pa.Table.from_pandas(items, preserve_index=False).replace_schema_metadata(None)
-    write_atomically(path, lambda partial: pq.write_table(table, partial, write_statistics=False, store_schema=False, **options))
+    record = {"unit": unit.fields, "key": unit.key, "parameters": unit.parameters, "data": unit.data, "recipe": unit.recipe}
+    seconds = round(time.perf_counter() - started, 1)
+    storage.write(record | {"seconds": seconds} | provenance(), rows, items, profile)
 
 
 def provenance() -> dict:

@@ -4,7 +4,6 @@ An empty cache is used, so that nothing but code, corpus, committed heads and pa
 drifting apart.
 """
 
-import json
 import os
 import shutil
 import sys
@@ -69,12 +68,12 @@ def _parameters(notebook: str) -> dict:
 
 def _compare(unit, rows: pd.DataFrame, tolerance: dict[str, float]) -> bool:
     """Print new beside stored rows of one unit; whether all lie within their tolerance."""
-    from lib.results import read_table  # noqa: PLC0415
+    from lib import storage  # noqa: PLC0415
 
-    record = json.loads(unit.path(PROFILE, "json").read_text())
+    ((record, stored, _),) = storage.load([storage.index(PROFILE)[unit.name]])
     print(f"{unit.name}: committed from {record['commit']} on {record['device']}", flush=True)
     key = ["method", "slice", "setting", "metric"]
-    table = rows[rows["metric"].isin(tolerance)].merge(read_table(unit.path(PROFILE, "csv")), "left", key, suffixes=("_new", "_stored"))
+    table = rows[rows["metric"].isin(tolerance)].merge(stored, "left", key, suffixes=("_new", "_stored"))
     table["difference"] = (table["value_new"] - table["value_stored"]).abs()
     table["within"] = table["difference"] <= table["metric"].map(tolerance)
     with pd.option_context("display.width", 200):

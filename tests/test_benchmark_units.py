@@ -10,6 +10,7 @@ from helpers import docstring_corpus, language_model
 from sklearn.metrics import average_precision_score, matthews_corrcoef, roc_auc_score
 
 from lib import paths
+from lib.pretrained import save_whole
 from lib.quality import benchmark_experiment, benchmark_figures, evaluation, experiment, figures, nmt, supervised, training_corpora
 from lib.quality.data import Settings, training_texts
 from lib.quality.evaluation import statistics, word_places, word_statistics
@@ -155,8 +156,7 @@ def toy(tmp_path_factory):
     """A tiny model and corpus, two small tasks with judgements and one with tagged words."""
     folder = tmp_path_factory.mktemp("toy")
     lm = language_model(max_position_embeddings=512)
-    lm.model.save_pretrained(folder / "tiny")
-    lm.tokenizer.save_pretrained(folder / "tiny")
+    save_whole(lm.model, lm.tokenizer, folder / "tiny")
     texts = docstring_corpus()["target"].str.split().str[:6].str.join(" ").tolist()
 
     def judged(_lm, texts_asked, shift=0.0):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers import CAUSAL, ENCODER_DECODERS, encoder_decoder, language_model
 
+from lib.pretrained import save_whole
 from lib.quality.encoder_decoder import EncoderDecoder
 from lib.quality.estimator import QualityEstimator
 from lib.quality.head import SigmoidHead
@@ -186,8 +187,7 @@ def test_head_at_its_start_is_the_models_own_logit(lm, texts):
 
 def test_saved_and_loaded(lm, texts, tmp_path):
     """The model as transformers saves it, and a head on it; a head of another base is refused."""
-    lm.model.save_pretrained(tmp_path / "mine")
-    lm.tokenizer.save_pretrained(tmp_path / "mine")
+    save_whole(lm.model, lm.tokenizer, tmp_path / "mine")
     loaded = EncoderDecoder.load(str(tmp_path / "mine"))
     assert loaded.name == "mine" and loaded.encode(SOURCES, OUTPUTS) == texts and loaded.fingerprint() == lm.fingerprint()
     states, gold = hidden_states(lm, texts), gold_tokens(texts)
@@ -203,7 +203,6 @@ def test_saved_and_loaded(lm, texts, tmp_path):
 
 def test_refuses_a_causal_model(tmp_path):
     lm = language_model()
-    lm.model.save_pretrained(tmp_path)
-    lm.tokenizer.save_pretrained(tmp_path)
+    save_whole(lm.model, lm.tokenizer, tmp_path)
     with pytest.raises(ValueError, match="cannot load the language model"):
         EncoderDecoder.load(str(tmp_path))

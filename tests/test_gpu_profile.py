@@ -27,6 +27,7 @@ from lib.length import experiment as length
 from lib.length.models import LengthControlled
 from lib.length.signals import SIGNALS, make_signal
 from lib.parameters import declared_parameters, settings_from
+from lib.pretrained import save_whole
 from lib.quality import data, language_models, training_corpora
 from lib.quality import experiment as quality
 from lib.quality.estimator import QualityEstimator
@@ -153,8 +154,7 @@ def test_half_precision_base_float32_head(name, models, tmp_path, monkeypatch):
 def test_what_is_stored_in_float32_stays_so(models, tmp_path, monkeypatch):
     """A small model of this study is not rounded on a GPU: its committed heads belong to it as it is."""
     lm = LanguageModel.load(str(models["Llama-3.2"]))
-    lm.model.save_pretrained(tmp_path / "exact")
-    lm.tokenizer.save_pretrained(tmp_path / "exact")
+    save_whole(lm.model, lm.tokenizer, tmp_path / "exact")
     assert AutoConfig.from_pretrained(tmp_path / "exact").dtype == torch.float32
     monkeypatch.setattr(language_models, "computes_in_bfloat16", lambda device: True)
     assert LanguageModel.load(str(tmp_path / "exact")).unembedding.dtype == torch.float32

@@ -8,6 +8,7 @@ from helpers import CAUSAL, causal_tokenizer, language_model
 from transformers import CohereConfig, CohereForCausalLM, Gemma2Config, Gemma2ForCausalLM, GraniteConfig, GraniteForCausalLM
 
 from lib import paths
+from lib.pretrained import save_whole
 from lib.quality.language_models import SMOLLM2, LanguageModel, Text, texts_hash
 from lib.quality.negatives import SAMPLERS, TokenFrequencies
 from lib.quality.training import collect, gold_tokens, hidden_states
@@ -183,8 +184,7 @@ def test_a_bias_of_the_unembedding_is_used():
 
 def test_loaded_from_a_folder(lm, texts, tmp_path):
     """As saved by transformers; called by the folder's name."""
-    lm.model.save_pretrained(tmp_path / "my-model")
-    lm.tokenizer.save_pretrained(tmp_path / "my-model")
+    save_whole(lm.model, lm.tokenizer, tmp_path / "my-model")
     loaded = LanguageModel.load(str(tmp_path / "my-model"))
     assert loaded.name == "my-model" and loaded.encode(PROMPTS, OUTPUTS) == texts and loaded.fingerprint() == lm.fingerprint()
     assert torch.equal(hidden_states(loaded, texts), hidden_states(lm, texts))

@@ -14,6 +14,7 @@ from helpers import docstring_corpus, language_model
 from lib import paths
 from lib.corpora import docstrings
 from lib.parameters import settings_from
+from lib.pretrained import save_whole
 from lib.quality import data, evaluation, experiment, heads, scores, training_corpora
 from lib.quality.data import Settings
 from lib.quality.evaluation import HIGH, LOW, statistics, token_statistics
@@ -313,8 +314,7 @@ def toy(tmp_path_factory):
     """A tiny model in a folder, a tiny corpus, a cache of its own: everything else is as in a real run."""
     folder = tmp_path_factory.mktemp("toy")
     lm = language_model(max_position_embeddings=512)
-    lm.model.save_pretrained(folder / "tiny")
-    lm.tokenizer.save_pretrained(folder / "tiny")
+    save_whole(lm.model, lm.tokenizer, folder / "tiny")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "CACHE", folder / "cache")
         for module in (training_corpora, catalogue):

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, BartForConditionalGeneration
 
 from lib.length import released as released_bart
 from lib.length.models import LengthControlled
-from lib.pretrained import stored_tensors
+from lib.pretrained import save_whole, stored_tensors
 from lib.quality import released as released_heads
 from lib.quality.estimator import QualityEstimator
 from lib.quality.head import SigmoidHead
@@ -31,8 +31,7 @@ FORMATS = {
 def base(tmp_path) -> Path:
     """Folder of a tiny base model."""
     lm = language_model(tie_word_embeddings=False)
-    lm.model.save_pretrained(tmp_path / "tiny")
-    lm.tokenizer.save_pretrained(tmp_path / "tiny")
+    save_whole(lm.model, lm.tokenizer, tmp_path / "tiny")
     return tmp_path / "tiny"
 
 

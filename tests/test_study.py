@@ -1,11 +1,13 @@
 """Running notebooks: parameters are checked before any work, every mistake is one line, no failed run looks done."""
 
 import nbformat
+import pandas as pd
 import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from lib import parameters, paths, study
+from lib import parameters, paths, storage, study
+from lib.results import make_table
 from lib.units import FORCE, Unit
 
 DECLARED = {"signals": ["pre"], "seeds": [0, 1], "rate": 1e-3, "items": 5, "name": "x", "fast": True, "profile": "cpu"}
@@ -167,8 +169,9 @@ def test_plan_shows_and_computes_nothing(project, capsys, monkeypatch):
     assert study.main(arguments) == 0
     shown = capsys.readouterr().out
     assert "tiny.ipynb: 3 units, 3 to compute" in shown and "no estimate for unseen" in shown
-    (paths.RESULTS / "cpu").mkdir()
-    (paths.RESULTS / "cpu" / "length.docstrings.m.other.unseen.0.json").write_text('{"seconds": 240}')
+    stored = Unit("length", "docstrings", "m", "other", "unseen", 0, {}, "", 0)
+    rows = make_table([{**stored.fields, "slice": "all", "metric": "mae", "value": 0.0, "n": 1}])
+    storage.write({"unit": stored.fields, "key": stored.key, "parameters": {}, "seconds": 240}, rows, pd.DataFrame({"id": [0]}), "cpu")
     assert study.main(arguments) == 0
     assert "about 6 min, 2 at once" in capsys.readouterr().out
     assert not list(project.rglob("ran"))

@@ -1,22 +1,25 @@
 """Units: computed once, read ever after, recomputed when - and only when - what their numbers depend on has changed."""
 
-import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from lib import paths, units
+from lib import paths, storage, units
 from lib.results import make_table
 from lib.units import Unit
 
 UNIT = Unit("length", "docstrings", "tiny-bart", "pre", "unseen", 0, {"items": 3, "rate": 1e-3}, data="abc", recipe=1)
+FILES = [f"length.docstrings.tiny-bart.unseen.{ending}" for ending in ("csv", "items.parquet", "json")]
+STEPS = 12  # of packing three new units, one of which replaces another, with one that stays
 THREE = [UNIT, replace(UNIT, seed=1), replace(UNIT, method="rpe")]
 
 
@@ -99,17 +102,18 @@ def test_computed_once(results, counted):
 
 
 def test_stored_study_is_read_whole(results, monkeypatch):
-    """read_stored: every finished unit of the study, whoever computed it, with the fields that name it; unfinished ones do not count."""
+    """read_stored: every finished unit of the study, whoever computed it, with the fields that name it."""
     with pytest.raises(FileNotFoundError, match="'cpu' holds no results of study 'length'.*PROFILE=cpu"):
         units.read_stored("length", "cpu")
     for unit in [*THREE, replace(UNIT, part="faults", dataset="other"), replace(UNIT, study="costs")]:
         units.run([unit], compute, "cpu")
-    THREE[1].path("cpu", "json").unlink()
+    monkeypatch.setattr(storage, "pack", lambda profile: None)  # not yet with its part: read as well
+    units.run([replace(UNIT, seed=2)], compute, "cpu")
     rows, items = units.read_stored("length", "cpu")
-    assert sorted(rows["value"]) == [0, 0, 10]
+    assert sorted(rows["value"]) == [0, 0, 1, 2, 10]
     names = items[["study", "dataset", "model", "method", "part", "seed"]].drop_duplicates().to_numpy().tolist()
     assert sorted(".".join(map(str, n)) for n in names) == sorted(
-        u.name for u in [UNIT, THREE[2], replace(UNIT, part="faults", dataset="other")]
+        u.name for u in [*THREE, replace(UNIT, seed=2), replace(UNIT, part="faults", dataset="other")]
     )
 
 
@@ -139,17 +143,58 @@ def test_failure_leaves_the_unit_missing(results, jobs):
     with pytest.raises(RuntimeError, match="no luck"):
         units.run([UNIT, failing, replace(failing, seed=1)], compute, "cpu", jobs=jobs)
     assert units.state(failing, "cpu") == "missing" and units.state(UNIT, "cpu") == "done"
-    assert [f.name for f in results.rglob("*.json")] == [f"{UNIT.name}.json"]
+    assert list(storage.index("cpu")) == [UNIT.name]
 
 
 def test_kill_while_storing_leaves_the_unit_undone(results, monkeypatch):
-    """The record is written last: rows without it do not count, and a new computation withdraws the old record first."""
-    units.run([UNIT], compute, "cpu")
-    monkeypatch.setattr(units, "write_table", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    monkeypatch.setenv("STUDY_FORCE", "1")
+    """The record is written last: rows without it do not count. What was stored before stays, whole."""
+    monkeypatch.setattr(storage, "write_json", killed)
     with pytest.raises(KeyboardInterrupt):
         units.run([UNIT], compute, "cpu")
-    assert units.state(UNIT, "cpu") == "missing"
+    assert units.state(UNIT, "cpu") == "missing" and list(results.rglob("*.csv"))
+
+
+def killed(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("moment", range(STEPS + 1))
+def test_kill_while_packing_loses_nothing(results, monkeypatch, moment):
+    """Whichever step of `pack` is the last, every unit is read as it was computed; and the next run packs."""
+    kept = replace(UNIT, method="rpe-random")
+    units.run([UNIT, kept], compute, "cpu")
+    newer = [replace(UNIT, recipe=2), *THREE[1:], kept]
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "pack", lambda profile: None)
+        expected = units.run(newer, compute, "cpu")
+    steps = iter(range(100))
+
+    def counted(step):
+        def call(*arguments, **options):
+            if next(steps) == moment:
+                raise KeyboardInterrupt
+            return step(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write_atomically", counted(storage.write_atomically))
+        patch.setattr(storage, "write_table", counted(storage.write_table))
+        patch.setattr(storage, "write_json", counted(storage.write_json))
+        patch.setattr(Path, "unlink", counted(Path.unlink))
+        if moment < STEPS:
+            with pytest.raises(KeyboardInterrupt):
+                storage.pack("cpu")
+        else:
+            storage.pack("cpu")
+            assert next(steps) == STEPS
+    assert not units.pending(newer, "cpu")
+    for found, wanted in zip(units.read(newer, "cpu"), expected):
+        pd.testing.assert_frame_equal(found, wanted)
+    storage.pack("cpu")
+    assert sorted(f.name for f in (results / "cpu").iterdir()) == FILES
+    for found, wanted in zip(units.read(newer, "cpu"), expected):
+        pd.testing.assert_frame_equal(found, wanted)
 
 
 def test_workers_end_with_a_killed_run(results):
@@ -207,7 +252,40 @@ def test_threads_are_restored(results):
 def test_record(results):
     """What a stored unit says about itself: key, parameters and where it came from; nothing half-written lies about."""
     units.run([UNIT], compute, "cpu")
-    record = json.loads(UNIT.path("cpu", "json").read_text())
+    record = storage.index("cpu")[UNIT.name].record
     assert record["key"] == UNIT.key and record["parameters"] == UNIT.parameters
     assert record["seconds"] >= 0 and set(record["versions"]) >= {"torch", "transformers"}
-    assert sorted(f.name.removeprefix(UNIT.name) for f in (results / "cpu").iterdir()) == [".csv", ".items.parquet", ".json"]
+    assert sorted(f.name for f in (results / "cpu").iterdir()) == FILES
+
+
+def test_units_of_a_part_keep_their_own_columns(results):
+    """Columns, whole numbers beyond float precision, undefined numbers and missing texts come back unit by unit."""
+    first = pd.DataFrame({"id": [70_001, 3], "slice": ["a", None], "score": [np.nan, 0.25]})
+    second = pd.DataFrame({"id": [1, 2, 3], "slice": ["a", "a", "b"], "other": [0.5, 1.0, np.nan]})
+    made = {0: first, 1: second, 2: first.assign(score=np.nan)}
+    _, items = units.run([replace(UNIT, seed=s) for s in made], lambda unit: (compute(unit)[0], made[unit.seed]), "cpu")
+    for seed, frame in made.items():
+        _, found = units.read([replace(UNIT, seed=seed)], "cpu")
+        found = found[found.columns.difference(UNIT.fields, sort=False)]
+        pd.testing.assert_frame_equal(found, frame, check_dtype=False)
+        assert found["id"].dtype.kind == "i"
+    assert len(items) == 7 and items["other"].isna().sum() == 5
+
+
+def test_machines_share_a_grid(results, counted):
+    """The files of another machine, copied into `new`, count as done, and are joined with the part by the next run."""
+    units.run(THREE[:1], compute, "cpu")
+    units.run(THREE[1:], compute, "other-machine")
+    shutil.copytree(results / "other-machine", results / "cpu" / "new")
+    rows, _ = units.run(THREE, counted, "cpu")
+    assert not counted.calls and rows["value"].tolist() == [0, 1, 10]
+    assert sorted(f.name for f in (results / "cpu").iterdir()) == FILES and len(storage.index("cpu")) == 3
+
+
+def test_parts_of_other_versions_are_refused(results):
+    """Rows fewer than the record counts: files of two versions."""
+    units.run(THREE, compute, "cpu")
+    (table,) = results.rglob("*.csv")
+    table.write_text("".join(table.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ValueError, match="shorter than its .json says"):
+        units.read(THREE, "cpu")

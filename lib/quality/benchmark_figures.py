@@ -5,8 +5,8 @@ import pandas as pd
 
 from lib.figures import clear, in_order, with_interval
 from lib.quality import figures
-from lib.quality.evaluation import Statistic, Statistics
-from lib.quality.figures import over_seeds, score_table
+from lib.quality.evaluation import Statistic, Statistics, difference
+from lib.quality.figures import over_seeds, printed, score_table
 from lib.quality.tasks.translation import TYPES
 from lib.results import interval
 
@@ -98,13 +98,13 @@ def chosen_on_validation(rows: pd.DataFrame, validation: str, test: str, methods
     return pd.DataFrame(lines).T.rename_axis("score")
 
 
-def verdicts(difference: pd.DataFrame) -> pd.DataFrame:
+def verdicts(differences: pd.DataFrame) -> pd.DataFrame:
     """Does the head outperform scores without training? By measure: against which it is clearly better and clearly worse.
 
     `confirmed`: clearly better than all; `refuted`: clearly worse than one and better than none; `qualified`: anything between.
     """
-    decided, lines = clear(difference), {}
-    for measure, part in difference.groupby(level="measure", sort=False):
+    decided, lines = clear(differences), {}
+    for measure, part in differences.groupby(level="measure", sort=False):
         here = decided[decided.index.get_level_values("measure") == measure]
         sides = (here[here["value"] > 0], here[here["value"] < 0])
         better, worse = (side.index.get_level_values("against").tolist() for side in sides)
@@ -130,12 +130,11 @@ def robustness(
     for source, tested in probes.items():
         for task, cells in tested.items():
             ours, theirs = (c[slice_name, "pearson"] for c in (found[task][method], cells["supervised-probe"]))
-            low, high = interval(ours.replicates - theirs.replicates)
             lines[source, task] = {
                 "domain": "same (cross-fitted)" if source == task else "other",
-                "probe": with_interval(theirs.value, *map(float, interval(theirs.replicates))),
-                method: with_interval(ours.value, *map(float, interval(ours.replicates))),
-                "difference": with_interval(ours.value - theirs.value, float(low), float(high)),
+                "probe": printed(theirs),
+                method: printed(ours),
+                "difference": printed(difference(ours, theirs)),
             }
     return pd.DataFrame(lines).T.rename_axis(["probe trained on", "tested on"])
 
@@ -146,9 +145,9 @@ def by_corpus(found: dict[str, dict[str, dict[str, Statistics]]], what: list[Mea
     for task, name, metric, label in what:
         for method in methods:
             cells = {c: f[task][method][name, metric] for c, f in found.items() if (name, metric) in f.get(task, {}).get(method, {})}
-            shown = {c: with_interval(s.value, *map(float, interval(s.replicates))) for c, s in cells.items() if np.isfinite(s.value)}
-            if len(shown) > 1:
-                lines[label, method] = shown
+            defined = {c: printed(cell) for c, cell in cells.items() if np.isfinite(cell.value)}
+            if len(defined) > 1:
+                lines[label, method] = defined
     return pd.DataFrame(lines).T.rename_axis(["measure", "score"]).fillna("–")
 
 
@@ -158,12 +157,12 @@ def corpus_steps(found: dict[str, dict[str, dict[str, Statistics]]], what: list[
     for task, name, metric, label in what:
         cells = [found[c].get(task, {}).get(method, {}).get((name, metric)) for c in (corpus, "docstrings")]
         if all(cell is not None and np.isfinite(cell.value) for cell in cells):
-            low, high = interval(cells[0].replicates - cells[1].replicates)
-            lines[label] = {"value": cells[0].value - cells[1].value, "ci_low": float(low), "ci_high": float(high)}
+            step = difference(*cells)
+            low, high = interval(step.replicates)
+            lines[label] = {"value": step.value, "ci_low": float(low), "ci_high": float(high)}
     return pd.DataFrame(lines).T.rename_axis("measure")
 
 
 def difference_of(a: Statistic, b: Statistic) -> str:
     """Paired difference of two statistics of the same items, with its interval."""
-    low, high = interval(a.replicates - b.replicates)
-    return with_interval(a.value - b.value, float(low), float(high), 3)
+    return printed(difference(a, b), 3)

@@ -14,6 +14,7 @@ from lib.quality.tasks.corruption import HOME_GROUND
 from lib.results import interval
 
 HIGH, LOW = 4, 2  # right answers left: "many" from HIGH on; wrong answers to compare with up to LOW
+OWN_TRANSLATIONS = "multi30k-en-de"  # the task of translations judged against references
 NO_ERRORS = ("original", "attested")  # slices `type=...` of the tasks with edited texts that are no type of error
 
 
@@ -29,10 +30,15 @@ class Statistic(NamedTuple):
 Statistics = dict[tuple[str, str], Statistic]  # by (slice, metric)
 
 
+def difference(a: Statistic, b: Statistic) -> Statistic:
+    """a minus b, two statistics of the same items: replicates are paired."""
+    return Statistic(a.value - b.value, a.replicates - b.replicates, a.n, a.clusters)
+
+
 def statistics(task: str, items: pd.DataFrame, score: np.ndarray) -> Statistics:
     """All statistics of one task for one score. `items` as the task makes them; score (N,), higher = better."""
     items = items.assign(score=np.asarray(score, float))
-    own = {"listing": _listing, "languages": _languages, "multi30k-en-de": _translations}
+    own = {"listing": _listing, "languages": _languages, OWN_TRANSLATIONS: _translations}
     return own.get(task, _edited if _is_edited(items) else _by_slice)(items)
 
 
@@ -120,12 +126,15 @@ def _best_threshold(score: np.ndarray, bad: np.ndarray) -> float:
 
 
 def joined(task: str, items: pd.DataFrame, score: np.ndarray) -> Statistics:
-    """What shows how well a way to join token scores serves a task: agreement with graded gold (of edited texts all errors but home
-    ground), or the task's own statistics.
+    """How well a way to join token scores serves a task: Pearson with graded gold, AUROC where gold is right or wrong. By slice; of edited
+    texts all errors but home ground, of own translations all together.
     """
+    items = items.assign(score=np.asarray(score, float))
+    metric = "auroc" if items["gold"].isin((0, 1)).all() else "pearson"
     if _is_edited(items):
-        return _correlation(graded_errors(items.assign(score=np.asarray(score, float))), "errors")
-    return statistics(task, items, score)
+        return _agree(graded_errors(items), "errors", (metric,))
+    parts = [("all", items)] if task == OWN_TRANSLATIONS else items.groupby("slice", sort=False)
+    return {key: found for name, part in parts for key, found in _agree(part, name, (metric,)).items()}
 
 
 def graded_errors(items: pd.DataFrame) -> pd.DataFrame:

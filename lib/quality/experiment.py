@@ -116,6 +116,7 @@ def _judge(
     wrong = wrong_tokens(tokenizer, items, texts) if errors == "tokens" else None
     words = evaluation.word_places([word_numbers(tokenizer, output) for output in items["output"]]) if errors == "words" else None
     given = {} if settings.trained_on == home(settings.model) else {"trained_on": settings.trained_on}
+    common = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "seed": unit.seed}
     found, columns = [], {}
     for method in tokens:
         columns[method] = scores.sequence_scores(tokens[method].to_numpy(), text)
@@ -124,7 +125,7 @@ def _judge(
             statistics |= evaluation.token_statistics(items, wrong, text, tokens[method])
         if words is not None:
             statistics |= evaluation.word_statistics(items, words, tokens[method].to_numpy())
-        identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": method, "seed": unit.seed}
+        identity = {**common, "method": method}
         found += evaluation.rows(statistics, identity | {"setting": setting_name(**given)})
         if unit.study == "quality" and unit.part.startswith("scores") and ":" not in method:  # other ways to join a text's token scores
             inside = tokens[method].between(0, 1).all()
@@ -136,8 +137,7 @@ def _judge(
     once = unit.method == "untrained" and not given
     for method in items.attrs.get("scores", []) if once else []:  # scores of whole texts, computed elsewhere
         columns[method] = items[method].to_numpy(float)
-        identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": method, "seed": unit.seed}
-        found += evaluation.rows(evaluation.statistics(unit.dataset, items, columns[method]), identity)
+        found += evaluation.rows(evaluation.statistics(unit.dataset, items, columns[method]), {**common, "method": method})
     dropped = ["prompt", "output", "answer", "right", "wrong_words", *items.attrs.get("scores", [])]
     return make_table(found), items.drop(columns=dropped, errors="ignore").assign(**columns)
 

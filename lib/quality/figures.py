@@ -87,6 +87,11 @@ def all_statistics(outputs: pd.DataFrame, methods: list[str]) -> dict[str, dict[
     return found
 
 
+def printed(found: evaluation.Statistic, digits: int = 2) -> str:
+    """Value with interval."""
+    return with_interval(found.value, *map(float, interval(found.replicates)), digits)
+
+
 def score_table(
     found: dict[str, dict[str, evaluation.Statistics]], what: list[tuple[str, str, str, str]], level: float = 0.05
 ) -> pd.DataFrame:
@@ -102,10 +107,7 @@ def score_table(
             continue
         judged = {m: cell for m, cell in cells.items() if m not in REFERENCES and np.isfinite(cell.value)}
         marks = _marks(judged, level) if judged and metric not in IDEAL else {}
-        lines[label] = {
-            m: with_interval(cell.value, *map(float, interval(cell.replicates)), 2) + marks.get(m, "") if np.isfinite(cell.value) else "–"
-            for m, cell in cells.items()
-        }
+        lines[label] = {m: printed(cell) + marks.get(m, "") if np.isfinite(cell.value) else "–" for m, cell in cells.items()}
     table = pd.DataFrame(lines).T
     return table[in_order(table.columns)].rename_axis("measure").fillna("–")
 
@@ -113,13 +115,13 @@ def score_table(
 def _marks(cells: dict[str, evaluation.Statistic], level: float) -> dict[str, str]:
     best = max(cells, key=lambda m: cells[m].value)
     others = [m for m in cells if m != best]
-    p = [_p_of_difference(cells[best], cells[m]) for m in others]
+    p = [_p(evaluation.difference(cells[best], cells[m])) for m in others]
     corrected = dict(zip(others, holm(np.array(p)))) if others else {}
     return {m: " *" if m == best else " +" if corrected[m] >= level else "" for m in cells}
 
 
-def _p_of_difference(a: evaluation.Statistic, b: evaluation.Statistic) -> float:
-    return p_value(a.value - b.value, a.replicates - b.replicates, a.clusters)
+def _p(step: evaluation.Statistic) -> float:
+    return p_value(step.value, step.replicates, step.clusters)
 
 
 def differences(
@@ -140,10 +142,11 @@ def differences(
             if not all((name, metric) in found.get(task, {}).get(m, {}) for m in (method, other)):
                 continue
             ours, theirs = (found[task][m][name, metric] for m in (method, other))
-            low, high = interval(ours.replicates - theirs.replicates)
+            step = evaluation.difference(ours, theirs)
+            low, high = interval(step.replicates)
             left, right = (_by_seed(rows, task, m, name, metric) for m in (method, other))
             seeds = [round(v - right.get(seed, right.get("0", np.nan)), 4) for seed, v in left.items()]  # untrained scores: one seed, "0"
-            lines.append((label, other, ours.value - theirs.value, float(low), float(high), _p_of_difference(ours, theirs), seeds))
+            lines.append((label, other, step.value, float(low), float(high), _p(step), seeds))
     table = pd.DataFrame(lines, columns=["measure", "against", "value", "ci_low", "ci_high", "p", "seeds"])
     return table.assign(p_holm=holm(table["p"].to_numpy())).set_index(["measure", "against"])
 

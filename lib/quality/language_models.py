@@ -7,6 +7,7 @@ name is a folder or a hub name of a causal language model.
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -199,8 +200,14 @@ class LanguageModel:
 
 def unspaced(tokenizer, output: str) -> str:
     """What the tokenizer is given of an output: without its first space where the tokenizer itself puts one before every text (Llama 2)."""
+    return output.removeprefix(" ") if _spaces(tokenizer) else output
+
+
+@lru_cache(maxsize=4)
+def _spaces(tokenizer) -> bool:
+    """Whether a tokenizer puts a space before every text."""
     (first, *_) = tokenizer("a", add_special_tokens=False)["input_ids"]
-    return output.removeprefix(" ") if tokenizer.convert_ids_to_tokens(first).startswith("▁") else output
+    return tokenizer.convert_ids_to_tokens(first).startswith("▁")
 
 
 def texts_hash(texts: list[Text]) -> str:

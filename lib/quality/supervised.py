@@ -3,6 +3,7 @@ on that pair (cross-fitted), on the others and on another data set. What it lear
 """
 
 import dataclasses
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -60,7 +61,8 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     return make_table(rows), items[["id", "group", "slice", "gold"]].assign(**{METHOD: score})
 
 
+@lru_cache(maxsize=len(TASKS))
 def _pooled(settings: Settings, task: str) -> tuple[pd.DataFrame, np.ndarray]:
-    """Items of a task and the mean hidden state of each output. (T, d)"""
+    """Items of a task and the mean hidden state of each output (T, d); made once a process, which several units ask for."""
     items, texts, states = task_states(settings, task)
     return items, probe.pool(states, text_numbers(texts))
