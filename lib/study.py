@@ -24,6 +24,7 @@ from lib import paths, storage
 from lib.device import processes
 from lib.length import costs as length_costs
 from lib.length import experiment as length
+from lib.length import tuning
 from lib.parameters import check_values, declared_parameters
 from lib.progress import DESTINATION
 from lib.quality import benchmark_experiment as benchmarks
@@ -43,6 +44,7 @@ PLANS: dict[str, Callable[[dict], list[Unit]]] = {
     "21_length_control": partial(length.plan, ["in-distribution"]),
     "22_unseen_lengths": partial(length.plan, ["unseen", "faults"]),
     "24_news_and_questions": partial(length.plan_each, ["targets", "in-distribution", "unseen"]),
+    "25_better_signals": tuning.plan_better_signals,
     "31_costs": lambda parameters: length_costs.plan(parameters) + quality_costs.plan(parameters),
 }
 

@@ -12,7 +12,7 @@ from helpers import signal_options
 from lib.length import signals
 from lib.length.signals import SIGNALS, make_signal
 
-RATIO = ["pre", "pre-official", "linear"]
+RATIO = ["pre", "pre-official", "linear", "bucket"]
 COUNTDOWN = ["rpe", "rpe-clipped", "rpe-random", "rpe-random-clipped"]
 
 
@@ -48,7 +48,24 @@ def lrpe(t, l, d):
     return waves([min(t, l) / max(l - 1, 1) * l ** (1 - 2 * k / d) for k in range(d // 2)])
 
 
-FORMULAS = {"pre": pre, "pre-official": pre_official, "rpe": rpe, "rpe-clipped": lambda t, l, d: rpe(t, l, d, clip=10), "lrpe": lrpe}
+def pre_nyquist(t, l, d):
+    ratio = min(max(t / l, 0.0), 1.0)
+    return waves([ratio * math.pi * k for k in range(d // 2)])  # M x = (π d / 2) (2 k / d)
+
+
+def pre_countdown(t, l, d):
+    return (pre(t, l, d) + rpe(t, l, d, clip=24)) / math.sqrt(2)
+
+
+FORMULAS = {
+    "pre-nyquist": pre_nyquist,
+    "pre-countdown": pre_countdown,
+    "pre": pre,
+    "pre-official": pre_official,
+    "rpe": rpe,
+    "rpe-clipped": lambda t, l, d: rpe(t, l, d, clip=10),
+    "lrpe": lrpe,
+}
 
 
 @pytest.mark.parametrize("d", [2, 8, 64])
@@ -101,14 +118,56 @@ def test_no_limit_on_the_length(name):
     assert (not torch.equal(out[1], out[3])) == (name != "none")
 
 
-@pytest.mark.parametrize("name", ["pre", "pre-official", "rpe", "rpe-clipped", "lrpe"])
+@pytest.mark.parametrize("name", ["pre", "pre-official", "pre-nyquist", "rpe", "rpe-clipped", "lrpe"])
 def test_norm(name):
     """sin and cos of the same phases: the norm is sqrt(d / 2) everywhere."""
     out = make(name, 64)(torch.arange(1, 50), torch.tensor([1, 2, 17, 40]))
     torch.testing.assert_close(out.norm(dim=-1), torch.full((4, 49), math.sqrt(32)), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", RATIO + COUNTDOWN)
+def test_share_of_the_aliasing_bound():
+    """The share 1/π is the paper's M; at 1 neighbouring components differ by exactly π at r = 1; more is refused."""
+    step, length = torch.arange(1, 12), torch.tensor([11])
+    assert torch.allclose(make_signal("pre-nyquist", 64, share=1 / math.pi).eval()(step, length), make("pre", 64)(step, length), atol=1e-5)
+    end = at(make("pre-nyquist", 64), 5, 5)
+    torch.testing.assert_close(end[1::2], torch.tensor([1.0, -1.0]).repeat(16), atol=1e-4, rtol=0)
+    for share in (0, 1.01):
+        with pytest.raises(ValueError, match=r"share must lie in \(0, 1\]"):
+            make_signal("pre-nyquist", 64, share=share)
+
+
+def test_split_halves():
+    """Each half of the dimensions is one of the two signals, of that width; what `combine` cannot be is refused."""
+    both = make_signal("pre-countdown", 32, combine="split", window=5).eval()
+    step, length = torch.arange(1, 20), torch.tensor([3, 17])
+    out = both(step, length)
+    assert torch.allclose(out[..., :16], make("pre", 16)(step, length), atol=1e-5)
+    assert torch.equal(out[..., 16:], make_signal("rpe-clipped", 16, max_countdown=5).eval()(step, length))
+    with pytest.raises(ValueError, match="'sum' or 'split'"):
+        make_signal("pre-countdown", 32, combine="both")
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_noise_of_ratio_and_countdown(noise):
+    """In training each has its own; the countdown's can be switched off."""
+    signal = make_signal("pre-countdown", 32, combine="split", noise=noise).train()
+    clean = make_signal("pre-countdown", 32, combine="split").eval()
+    step, length = torch.arange(1, 200), torch.tensor([200])
+    noisy, plain = signal(step, length), clean(step, length)
+    assert not torch.allclose(noisy[..., :16], plain[..., :16])
+    assert torch.equal(noisy[..., 16:], plain[..., 16:]) == (noise == 0)
+
+
+def test_buckets():
+    """One vector for each range of r, one of its own for r = 1; all learned, with the norm of ξ at the start."""
+    signal = make_signal("bucket", 256, buckets=4).eval()
+    out = signal(torch.arange(1, 9), torch.tensor([8]))[0]  # r = 1/8 ... 8/8
+    numbers = [0, 1, 1, 2, 2, 3, 3, 4]
+    assert torch.equal(out, signal.table[numbers]) and signal.table.requires_grad
+    assert signal.table.norm(dim=1).mean().item() == pytest.approx(math.sqrt(128), rel=0.1)
+
+
+@pytest.mark.parametrize("name", [*RATIO, *COUNTDOWN, "pre-nyquist", "pre-countdown"])
 def test_same_end_for_every_length(name):
     """The input that must predict EOS always carries the same vector: r = 1, or no token left."""
     signal = make(name)
@@ -178,6 +237,12 @@ def test_no_noise_by_definition(name):
     signal, step, length = make(name), torch.arange(1, 21), torch.tensor([20, 40])
     clean = signal(step, length)
     assert torch.equal(signal.train()(step, length), clean)
+
+
+def test_noise_is_matched_to_the_frequency():
+    """δ ~ N(0, 1/M^2): as far in phase as PRE's."""
+    signal, ratio = make("pre-nyquist", 16), torch.full((100_000,), 0.5)
+    assert (signal.add_noise(ratio) - ratio).std().item() == pytest.approx(2 / (16 * math.pi), rel=0.05)
 
 
 @pytest.mark.parametrize("name", RATIO)

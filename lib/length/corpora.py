@@ -1,7 +1,7 @@
 """The data sets of the length-control experiment, and what differs with each of them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import datasets
@@ -18,8 +18,10 @@ class Corpus:
     max_source: int  # tokens; longer sources are cut
     vocabulary: int  # entries of tiny-bart's own tokenizer
     positions: int  # of tiny-bart
-    max_train_length: int  # tokens; for notebooks that use several data sets: training targets are shorter than this
+    max_train_length: int  # for notebooks that use several data sets: training targets are shorter than this
     bertscore: bool = False  # whether outputs are also compared by BERTScore
+    counted: str = "tokens"  # what lengths count; see lib.length.counting
+    base: str = ""  # data set whose tiny BART is fine-tuned, if not its own
 
 
 def _benchmark(load: Callable[[], datasets.Dataset], *names: str, max_train_length: int) -> Corpus:
@@ -27,8 +29,13 @@ def _benchmark(load: Callable[[], datasets.Dataset], *names: str, max_train_leng
     return Corpus(load, partial(pairs.fingerprint, *names), 256, 4096, 1024, max_train_length, bertscore=True)
 
 
+_DOCSTRINGS = Corpus(docstrings.load, docstrings.fingerprint, max_source=64, vocabulary=2048, positions=512, max_train_length=64)
+
+# words and characters: cuts that leave as many training targets as 64 tokens do
 DATASETS: dict[str, Corpus] = {
-    "docstrings": Corpus(docstrings.load, docstrings.fingerprint, max_source=64, vocabulary=2048, positions=512, max_train_length=64),
+    "docstrings": _DOCSTRINGS,
+    "docstrings-words": replace(_DOCSTRINGS, counted="words", max_train_length=32, base="docstrings"),
+    "docstrings-characters": replace(_DOCSTRINGS, counted="characters", max_train_length=208, base="docstrings"),
     "cnn-dailymail": _benchmark(pairs.cnn_dailymail, "cnn-dailymail", max_train_length=76),
     "xsum": _benchmark(pairs.xsum, "xsum", max_train_length=46),
     "squad-qg": _benchmark(pairs.squad_qg, "squad-sentences", "xquad-en", max_train_length=24),

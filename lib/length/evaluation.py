@@ -1,7 +1,7 @@
 """How well a model keeps to a requested length, and what the text is worth: one row of measurements an output, then the study's metrics.
 
-A length counts every token the decoder emits, EOS included. An output that reaches `target_length + ALLOWANCE` tokens without EOS is cut
-there and counted as capped; its error is then a lower bound.
+A length counts every token the decoder emits, EOS included; or the words or characters of the text, where the model counts those. An output
+that reaches `target_length + ALLOWANCE` without EOS is cut there and counted as capped; its error is then a lower bound.
 """
 
 import re
@@ -67,26 +67,32 @@ def generate(
 ) -> pd.DataFrame:
     """Generate one output a source; columns `generated_length`, `capped`, `tokens` (ids without EOS), in the order given.
 
-    sources: token ids, EOS at the end. target_lengths (N,). Requests of similar length are decoded together. `forced` masks EOS until the
-    requested length and forces it there; `controlled=False` hides the length from the model (with `forced`, the stock model cut to size).
+    sources: token ids, EOS at the end. target_lengths (N,), in what the model counts. Requests of similar length are decoded together.
+    `forced` masks EOS until the requested number of tokens and forces it there; `controlled=False` hides the length from the model (with
+    `forced`, the stock model cut to size).
     """
-    eos, rows = model.config.eos_token_id, [None] * len(sources)
+    eos, counting, rows = model.config.eos_token_id, model.counting, [None] * len(sources)
     order = np.argsort(target_lengths, kind="stable")
     for start in progress(range(0, len(order), batch_size), "generating"):
         part = order[start : start + batch_size]
         lengths = torch.as_tensor(target_lengths[part], device=model.device)
         limit = int(lengths.max()) + ALLOWANCE + 1  # one more: some models are made to emit EOS at the limit, which must not count
+        if counting is not None:
+            limit = model.most_new_tokens(int(lengths.max()))
         options = {"target_length": lengths} if controlled else {}
         if forced:
             options["logits_processor"] = LogitsProcessorList([ForcedLength(lengths, eos)])
         batch = source_batch(model, [sources[i] for i in part])
         out = model.generate(**batch, max_new_tokens=limit, num_beams=beams, do_sample=False, **options)[:, 1:]  # (B, T), no start token
         sizes, ended = output_lengths(out, eos)
+        content = [row[: size - 1] if done else row for row, size, done in zip(out.tolist(), sizes.tolist(), ended.tolist())]
+        if counting is not None:
+            sizes = torch.tensor([counting.length(row) for row in content], device=sizes.device)
         allowed = lengths + ALLOWANCE  # the same allowance for every item, whatever batch it is in
         capped = ~ended | (sizes > allowed)
         sizes = torch.minimum(sizes, allowed)
-        for row, tokens, size, cap in zip(part, out.tolist(), sizes.tolist(), capped.tolist()):
-            rows[row] = (size, cap, tokens[: size if cap else size - 1])
+        for row, tokens, size, cap in zip(part, content, sizes.tolist(), capped.tolist()):
+            rows[row] = (size, cap, tokens[:size] if cap and counting is None else tokens)
     return pd.DataFrame(rows, columns=["generated_length", "capped", "tokens"])
 
 

@@ -180,8 +180,10 @@ def _quality(model, method: str, pairs: pd.DataFrame, name: str, data: Data) -> 
     """Outputs at the length of the reference, free and forced, compared with the reference; and the reference's own perplexity."""
     sources, targets, lengths = pairs["source_ids"].tolist(), pairs["target_ids"].tolist(), pairs["length"].to_numpy()
     controlled = method != "none"
-    decodings = {"": {}, "decoding=forced": {"forced": True}}
-    if not controlled:
+    decodings = {"": {}}
+    if model.counting is None:  # forced decoding counts tokens
+        decodings |= {"decoding=forced": {"forced": True}}
+    if not controlled and model.counting is None:
         decodings |= {"decoding=beams-4": {"beams": 4}, "decoding=forced-beams-4": {"forced": True, "beams": 4}}
     parts = []
     for setting, options in decodings.items():

@@ -174,6 +174,53 @@ def bucket_table(table: pd.DataFrame, metric: str, train_length: int, digits: in
     return pd.DataFrame(cells, index=pd.Index(buckets, name="requested length (tokens)"))
 
 
+def tried_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """What was tried of the study's own signals on validation text (`tuning.run_past_the_paper`): (signal, options) by measures."""
+    wanted = {"mae": "unseen", "exact_rate": "unseen", "outlier_rate": "unseen", "ppl_content": "validation"}
+    part = rows[rows["metric"].map(wanted) == rows["slice"]]
+    table = part.pivot(index=["method", "setting"], columns="metric", values="value")[list(wanted)]
+    return table.loc[in_order(table.index.get_level_values("method"))].rename_axis(["signal", "options"]).rename_axis(columns=None)
+
+
+def chosen_options(tried: pd.DataFrame, slack: float = 0.01) -> dict[str, str]:
+    """Of each signal the options with the least error of those whose content perplexity is at most `slack` above that of `pre`."""
+    fluent = tried[tried["ppl_content"] <= (1 + slack) * tried.loc[("pre", ""), "ppl_content"]]
+    best = fluent.groupby(level="signal", sort=False)["mae"].idxmin()
+    return {signal: options for signal, options in best if signal != "pre"}
+
+
+def bounds_table(items: pd.DataFrame, unseen: list[str], signals: list[str], against: str = "pre") -> pd.DataFrame:
+    """The bounds of notebook 25 for each signal against another: paired over requests, with intervals. `unseen`: names of the buckets."""
+    control, lines = control_items(items[items["part"] == "unseen"]), {}
+    control = pd.concat([control, control[control["slice"].isin(unseen)].assign(slice="unseen")])
+    natural = items[(items["slice"] == "in-distribution") & (items["setting"] == "")]
+
+    def paired(part: pd.DataFrame, name: str, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        """Value, then replicates, of the signal and of the other. (1 + R,), (1 + R,)"""
+        both = [evaluation.replicates(part[part["method"] == method]) for method in (name, against)]
+        return tuple(np.r_[values[metric], drawn[metric]] for values, drawn in both)
+
+    for name in signals:
+        errors = [np.divide(*paired(control[control["slice"] == bucket], name, "mae")) for bucket in unseen]
+        pooled = control[control["slice"] == "unseen"]
+        measures = {
+            "mean ratio of errors over unseen buckets": (np.mean(errors, axis=0), "≤ 0.5", lambda v, low: v <= 0.5),
+            "largest ratio of errors in a bucket": (np.max(errors, axis=0), "≤ 0.7", lambda v, low: v <= 0.7),
+            "outliers more (points)": (100 * np.subtract(*paired(pooled, name, "outlier_rate")), "≤ 0", lambda v, low: v <= 0),
+            "ratio of exact outputs": (np.divide(*paired(pooled, name, "exact_rate")), "≥ 2", lambda v, low: v >= 2),
+            "ratio of content perplexity": (
+                np.divide(*paired(natural, name, "ppl_content")),
+                "not clearly above 1",
+                lambda v, low: low <= 1,
+            ),
+        }
+        for measure, (drawn, bound, met) in measures.items():
+            low, high = map(float, interval(drawn[1:]))
+            cell = with_interval(float(drawn[0]), low, high, 3)
+            lines[name, measure] = {"value": cell, "bound": bound, "met": "yes" if met(drawn[0], low) else "no"}
+    return pd.DataFrame(lines).T.rename_axis(["signal", "measure"])
+
+
 def fault_table(items: pd.DataFrame, first_unseen: int) -> pd.DataFrame:
     """What two faults of the official code cost at inference: control in the trained and in the unseen buckets, with and without each."""
     items = pd.concat([control_items(items[items["part"] == "unseen"]), items[items["part"] == "faults"]], ignore_index=True)

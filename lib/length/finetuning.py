@@ -18,6 +18,7 @@ from lib import paths, small_bart
 from lib.device import best_device
 from lib.length import evaluation, tiny_bart
 from lib.length.corpora import DATASETS, Corpus
+from lib.length.counting import Counting
 from lib.length.models import LengthControlled, plain_generation
 from lib.pretrained import save_whole
 from lib.results import write_atomically
@@ -34,7 +35,9 @@ LEARNED = ("train", "continuation")  # splits to fine-tune on; the second where 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything the numbers of a unit depend on, apart from signal, seed and data. Lengths in tokens, EOS included."""
+    """Everything the numbers of a unit depend on, apart from signal, seed and data. Lengths in tokens, EOS included, or in what the data
+    set counts.
+    """
 
     dataset: str = "docstrings"
     model: str = "tiny-bart"
@@ -77,7 +80,7 @@ class Data:
     corpus: Corpus
 
     def split(self, *names: str, low: int = 1, high: int | None = None) -> pd.DataFrame:
-        """Pairs of one or more splits whose target has low <= length < high tokens."""
+        """Pairs of one or more splits whose target has low <= length < high."""
         length = self.pairs["length"]
         return self.pairs[self.pairs["split"].isin(names) & (length >= low) & (length < (high or np.inf))].reset_index(drop=True)
 
@@ -94,10 +97,13 @@ def prepare(settings: Settings) -> Data:
     limit = corpus.max_source
     source_ids = [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in _encode(tokenizer, table["source"])]
     target_ids = _encode(tokenizer, table["target"])
-    pairs = table.assign(source_ids=source_ids, target_ids=target_ids, length=[len(row) for row in target_ids])
+    length = len if corpus.counted == "tokens" else Counting(tokenizer, corpus.counted).length
+    pairs = table.assign(source_ids=source_ids, target_ids=target_ids, length=[length(row) for row in target_ids])
     data = Data(pairs, tokenizer, base, corpus)
     if data.split(*LEARNED, high=settings.max_train_length).empty:
-        raise ValueError(f"no usable row: no training target of {settings.dataset} is shorter than {settings.max_train_length} tokens")
+        raise ValueError(
+            f"no usable row: no training target of {settings.dataset} is shorter than {settings.max_train_length} {corpus.counted}"
+        )
     return data
 
 
@@ -108,7 +114,9 @@ def _encode(tokenizer, texts: pd.Series) -> list[list[int]]:
 def _tiny_bart(settings: Settings, table: pd.DataFrame) -> Path:
     """Folder of the pretrained tiny BART; built once for each corpus and length of pretraining, before any unit needs it."""
     corpus = DATASETS[settings.dataset]
-    folder = paths.CACHE / "models" / f"tiny-bart-{settings.dataset}-{corpus.fingerprint()}-{settings.pretrain_updates}-r{RECIPE}"
+    folder = (
+        paths.CACHE / "models" / f"tiny-bart-{corpus.base or settings.dataset}-{corpus.fingerprint()}-{settings.pretrain_updates}-r{RECIPE}"
+    )
     if not (folder / "config.json").exists():
         training = table[table["split"] == "train"]
         tokenizer = small_bart.train_tokenizer(
@@ -128,10 +136,10 @@ def trained_model(unit: Unit, settings: Settings, data: Data) -> nn.Module:
     """The base model fine-tuned with the unit's signal and seed, from the cache or trained now. In eval mode."""
     torch.manual_seed(unit.seed)  # a learned signal starts from the seed
     options = {name: value for name, value in unit.parameters.items() if name not in dataclasses.asdict(settings)}
-    model = LengthControlled.from_pretrained(str(data.base), signal=unit.method, signal_options=options)
+    model = LengthControlled.from_pretrained(str(data.base), signal=unit.method, signal_options=options, counted=data.corpus.counted)
     model.generation_config = plain_generation(model.generation_config)
     needed = evaluation.buckets(settings.max_train_length)[-1][1] + evaluation.ALLOWANCE  # what the longest request may run to
-    if model.max_target_length is not None and model.max_target_length < needed:
+    if model.counting is None and model.max_target_length is not None and model.max_target_length < needed:
         raise ValueError(f"{settings.model} has {model.max_target_length} decoder positions, but the requested lengths need {needed}")
     stored = model_file(unit)
     if stored.exists():
@@ -152,16 +160,16 @@ def model_file(unit: Unit) -> Path:
 
 
 def fine_tune(model: nn.Module, pairs: pd.DataFrame, settings: Settings, *, seed: int, checkpoint: Path | None = None) -> list[float]:
-    """Cross-entropy fine-tuning of a LengthControlled model on `pairs` (source_ids, target_ids), each target's own length as l."""
-    sources, targets = pairs["source_ids"].tolist(), pairs["target_ids"].tolist()
-    lengths = np.array([len(t) for t in targets])
+    """Cross-entropy fine-tuning of a LengthControlled model on `pairs` (source_ids, target_ids, length), each target's own length as l."""
+    sources, targets, counted = pairs["source_ids"].tolist(), pairs["target_ids"].tolist(), pairs["length"].to_numpy()
+    lengths = np.array([len(t) for t in targets])  # in tokens
     limit = model.max_target_length
     if limit is not None and lengths.max() > limit:
         raise ValueError(f"a training target has {lengths.max()} tokens, beyond the model's {limit} decoder positions")
 
     def collate(indices: np.ndarray, rng: np.random.Generator) -> dict[str, Tensor]:
         batch = seq2seq_batch(model, [sources[i] for i in indices], [targets[i] for i in indices])
-        return {**batch, "target_length": torch.as_tensor(lengths[indices], device=model.device)}
+        return {**batch, "target_length": torch.as_tensor(counted[indices], device=model.device)}
 
     return train(
         model,

@@ -9,9 +9,10 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, GenerationConfig, LogitsProcessor, PretrainedConfig
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig, LogitsProcessor, PretrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
 
+from lib.length.counting import Counting
 from lib.length.signals import LengthSignal, make_signal
 
 ALLOWANCE = 100  # tokens an output may run past its requested length before it is cut
@@ -38,6 +39,7 @@ class LengthControlMixin:
         super().__init__(config, *args, **kwargs)
         name, options = config.length_signal["name"], config.length_signal["options"]
         self.length_signal = make_signal(name, config.d_model, **options)
+        self.counting: Counting | None = None  # what lengths count other than tokens
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, LengthSignal):  # transformers calls this for weights that a checkpoint lacks
@@ -60,9 +62,13 @@ class LengthControlMixin:
         cache=None,
         labels: Tensor | None = None,  # (B, T), -100 where no loss is due
         target_length: Tensor | None = None,  # (B,), without it the model is uncontrolled
+        written: Tensor
+        | None = None,  # (B,) what the tokens in the cache add up to, where lengths do not count tokens; `generate` gives it
         **kwargs,
     ):
-        """Stock forward plus `target_length`: the number of tokens the decoder is to emit, EOS (and BART's forced <s>) included."""
+        """Stock forward plus `target_length`: the number of tokens the decoder is to emit, EOS (and BART's forced <s>) included; or the
+        number of words or characters of the text, in a model that counts those.
+        """
         if input_ids is not None and input_ids.shape[-1] == 0:
             raise ValueError("empty source: every example needs at least one input token")
         if target_length is not None:
@@ -72,7 +78,8 @@ class LengthControlMixin:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             check_target_length(target_length, len(decoder_input_ids))
             target_length = target_length.to(decoder_input_ids.device)
-            kwargs["decoder_inputs_embeds"] = self._controlled_embeddings(decoder_input_ids, target_length, cache)
+            step = self._steps(decoder_input_ids, cache, written)
+            kwargs["decoder_inputs_embeds"] = self._controlled_embeddings(decoder_input_ids, step, target_length)
             decoder_input_ids = None
         return super().forward(
             input_ids=input_ids,
@@ -84,17 +91,35 @@ class LengthControlMixin:
             **kwargs,
         )
 
-    def _controlled_embeddings(self, decoder_input_ids: Tensor, target_length: Tensor, cache) -> Tensor:
-        """E_t + signal. (B, T), (B,) -> (B, T, d)"""
-        decoder = self.get_decoder()
+    def _steps(self, decoder_input_ids: Tensor, cache, written: Tensor | None) -> Tensor:
+        """How far along each decoder input is: t = 1 at the first (T,), or the words or characters written so far (B, T)."""
         seen = cache.get_seq_length() if cache is not None else 0
-        step = torch.arange(seen + 1, seen + 1 + decoder_input_ids.shape[1], device=decoder_input_ids.device)  # (T,), t = 1 at the first
+        if self.counting is None:
+            return torch.arange(seen + 1, seen + 1 + decoder_input_ids.shape[1], device=decoder_input_ids.device)
+        if seen and written is None:
+            raise ValueError(f"counting {self.counting.counted} with a cache needs `written`, what the tokens in the cache add up to")
+        return self.counting.written(decoder_input_ids) + (written[:, None] if seen else 0)
+
+    def _controlled_embeddings(self, decoder_input_ids: Tensor, step: Tensor, target_length: Tensor) -> Tensor:
+        """E_t + signal. (B, T), (T,) or (B, T), (B,) -> (B, T, d)"""
+        decoder = self.get_decoder()
         embeddings = decoder.embed_tokens(decoder_input_ids)
         scale = getattr(decoder, "embed_scale", 1.0)  # Marian multiplies what it is handed; the signal must arrive unscaled
         return embeddings + self.length_signal(step, target_length).to(embeddings.dtype) / scale
 
+    def prepare_inputs_for_generation(self, input_ids: Tensor, *args, target_length: Tensor | None = None, **kwargs) -> dict:
+        """Stock inputs of the next step; where lengths count words or characters also `written`: only here all tokens are at hand."""
+        inputs = super().prepare_inputs_for_generation(input_ids, *args, **kwargs)
+        if target_length is not None:
+            inputs["target_length"] = target_length
+            if self.counting is not None:
+                cached = input_ids[:, : input_ids.shape[1] - inputs["decoder_input_ids"].shape[1]]
+                inputs["written"] = self.counting.sizes.to(cached.device)[cached].sum(1)
+        return inputs
+
     def generate(self, inputs: Tensor | None = None, *, target_length: Tensor | None = None, **kwargs):
-        """Stock `generate` (greedy, beams, sampling; cache on or off); `target_length` (B,) asks for that many tokens an example.
+        """Stock `generate` (greedy, beams, sampling; cache on or off); `target_length` (B,) asks for that many tokens (words, characters)
+        an example.
 
         Unless the caller sets a limit, outputs may run ALLOWANCE tokens past the longest request.
         """
@@ -103,11 +128,16 @@ class LengthControlMixin:
             raise ValueError("empty source: every example needs at least one input token")
         if target_length is not None:
             if source is not None:
-                check_target_length(target_length, len(source), self.max_target_length)
+                check_target_length(target_length, len(source), self.max_target_length if self.counting is None else None)
             kwargs["target_length"] = target_length
             if not kwargs.keys() & {"max_new_tokens", "max_length", "generation_config", "stopping_criteria"}:
-                kwargs["max_new_tokens"] = min(int(target_length.max()) + ALLOWANCE, self.max_target_length or sys.maxsize)
+                kwargs["max_new_tokens"] = self.most_new_tokens(int(target_length.max()))
         return super().generate(inputs, **kwargs)
+
+    def most_new_tokens(self, target_length: int) -> int:
+        """Tokens at which an output of that request is cut: ALLOWANCE more than it may take, as far as positions go."""
+        most = target_length if self.counting is None else self.counting.most_tokens(target_length)
+        return min(most + ALLOWANCE, self.max_target_length or sys.maxsize)
 
 
 def plain_generation(habits: GenerationConfig) -> GenerationConfig:
@@ -122,14 +152,14 @@ def controlled_class(base: type) -> type:
     return type(f"LengthControlled{base.__name__}", (LengthControlMixin, base), {"__module__": __name__})
 
 
-def _with_signal(config: PretrainedConfig, signal: str | None, options: dict) -> type:
-    """Record the signal in the configuration and return the controlled class for it."""
+def _with_signal(config: PretrainedConfig, signal: str | None, options: dict, counted: str = "tokens") -> type:
+    """Record the signal, and what lengths count, in the configuration and return the controlled class for it."""
     if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
         raise ValueError(
             f"{config.model_type!r} is not an encoder-decoder of transformers: length control here needs one (BART, T5, Marian, ...)"
         )
     if signal is not None:
-        config.length_signal = {"name": signal, "options": options}
+        config.length_signal = {"name": signal, "options": options} | ({"counted": counted} if counted != "tokens" else {})
     elif not hasattr(config, "length_signal"):
         raise ValueError("this checkpoint has no length signal yet: say which, for example signal='pre'")
     make_signal(config.length_signal["name"], config.d_model, **config.length_signal["options"])  # unknown names end here
@@ -144,16 +174,21 @@ class LengthControlled:
     """
 
     @staticmethod
-    def from_pretrained(name: str, signal: str | None = None, signal_options: dict | None = None, **kwargs):
+    def from_pretrained(name: str, signal: str | None = None, signal_options: dict | None = None, counted: str = "tokens", **kwargs):
         """Load a checkpoint by hub name or folder. A checkpoint saved from here remembers its signal; `signal` replaces it.
 
+        `counted`: what lengths count, "tokens", "words" or "characters"; the last two need the tokenizer beside the checkpoint.
         `kwargs` go to the `from_pretrained` of transformers. Weights are float32 unless `dtype` says otherwise, also where they are stored
         in half precision, which fine-tuning does not survive.
         """
         kwargs = {"dtype": torch.float32, **kwargs}
         if "config" not in kwargs:
             kwargs["config"] = AutoConfig.from_pretrained(name, revision=kwargs.get("revision", "main"))
-        return _with_signal(kwargs["config"], signal, signal_options or {}).from_pretrained(name, **kwargs)
+        model = _with_signal(kwargs["config"], signal, signal_options or {}, counted).from_pretrained(name, **kwargs)
+        if "counted" in model.config.length_signal:
+            tokenizer = AutoTokenizer.from_pretrained(name, revision=kwargs.get("revision", "main"))
+            model.counting = Counting(tokenizer, model.config.length_signal["counted"])
+        return model
 
     @staticmethod
     def from_config(config: PretrainedConfig, signal: str | None = None, signal_options: dict | None = None):

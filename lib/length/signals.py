@@ -3,10 +3,11 @@
     signal(step (B, T), target_length (B,)) -> (B, T, d)
 
 `step` t = 1, 2, ... is the index of the token the decoder input must predict; `target_length` l counts every token the decoder
-emits, EOS included, so t = l at the input that must predict EOS. All signals are closed forms: no table, no limit on l.
+emits, EOS included, so t = l at the input that must predict EOS. No signal has a limit on l.
 This file imports only torch; copy it into your own project.
 
 Sources: PRE - Botcazou et al., arXiv 2512.06938. RPE - the countdown baseline of the same paper. LRPE - Takase & Okazaki 2019.
+`pre-nyquist`, `pre-countdown`, `linear` and `bucket` are this study's.
 """
 
 import math
@@ -72,7 +73,7 @@ class ProgressRatio(LengthSignal):
     """Progress Ratio Embeddings ξ(r) (PRE, section 3), r = clip(t / l, 0, 1).
 
     ξ(r)_j = sin(ω x_j) for even j, cos(ω x_j) for odd j, with ω = r M, M = d/2 and x_j = 2 floor(j/2) / d.
-    Noise in training: r <- clip(r + δ, 0, 1), δ ~ N(0, (2/d)^2).
+    Noise in training: r <- clip(r + δ, 0, 1), δ ~ N(0, 1/M^2); with M = d/2 the paper's N(0, (2/d)^2).
     """
 
     def __init__(self, d_model: int, max_frequency: float | None = None):
@@ -83,7 +84,7 @@ class ProgressRatio(LengthSignal):
         return (step / target_length).clamp(0, 1)
 
     def add_noise(self, quantity: Tensor) -> Tensor:
-        return (quantity + torch.randn_like(quantity) * (2 / self.d_model)).clamp(0, 1)
+        return (quantity + torch.randn_like(quantity) / self.max_frequency).clamp(0, 1)
 
     def encode(self, quantity: Tensor) -> Tensor:
         x = 2 * self.half_dimensions(quantity.device) / self.d_model  # x_j, (d/2,)
@@ -116,26 +117,73 @@ class LinearRatio(ProgressRatio):
         return quantity[..., None] * self.vector
 
 
+class NyquistRatio(ProgressRatio):
+    """ξ(r) with M = `share` of π d / 2. There neighbouring components reach a phase difference of π, and beyond they would alias. The
+    paper's M is the share 1/π. Noise as in PRE, N(0, 1/M^2).
+    """
+
+    def __init__(self, d_model: int, share: float = 1.0):
+        if not 0 < share <= 1:
+            raise ValueError(f"share must lie in (0, 1], not {share}: beyond 1 the components alias")
+        super().__init__(d_model, share * math.pi * d_model / 2)
+
+
+class BucketRatio(ProgressRatio):
+    """A learned vector for each of `buckets` equal ranges of r, and one for r = 1: is a closed form needed? Noise as in PRE."""
+
+    def __init__(self, d_model: int, buckets: int = 64):
+        super().__init__(d_model)
+        self.table = nn.Parameter(torch.empty(buckets + 1, d_model))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.table, std=math.sqrt(0.5))
+
+    def encode(self, quantity: Tensor) -> Tensor:
+        return self.table[(quantity * (len(self.table) - 1)).long()]
+
+
 class ReversePosition(LengthSignal):
     """RPE: sinusoidal embedding (base 10000) of the number of tokens still to come, max(l - t, 0).
 
     `max_countdown` clips the countdown: it then says "this many or more", and never leaves the range seen in training.
-    Noise in training: |round(k + N(0, 1))|.
+    Noise in training: |round(k + N(0, `noise`^2))|.
     """
 
-    def __init__(self, d_model: int, max_countdown: int | None = None):
+    def __init__(self, d_model: int, max_countdown: int | None = None, noise: float = 1.0):
         super().__init__(d_model)
-        self.max_countdown = max_countdown
+        self.max_countdown, self.noise = max_countdown, noise
 
     def quantity(self, step: Tensor, target_length: Tensor) -> Tensor:
         return (target_length - step).clamp(min=0, max=self.max_countdown)
 
     def add_noise(self, quantity: Tensor) -> Tensor:
-        return (quantity + torch.randn_like(quantity)).round().abs()
+        return (quantity + self.noise * torch.randn_like(quantity)).round().abs()
 
     def encode(self, quantity: Tensor) -> Tensor:
         rates = 10000.0 ** (-2 * self.half_dimensions(quantity.device) / self.d_model)  # (d/2,)
         return interleave(quantity[..., None] * rates)
+
+
+class RatioAndCountdown(LengthSignal):
+    """ξ(r) and the number of the last `window` tokens still to come, min(l - t, window), as in RPE.
+
+    Every value of both is seen in training whatever the length, so neither is new on a longer text; the ratio says how far along the text
+    is, the countdown when to stop. `combine`: "sum" adds the two at the norm of one, "split" gives each half of the dimensions. `share`:
+    M of the ratio, as in NyquistRatio; `noise`: of the countdown in training.
+    """
+
+    def __init__(self, d_model: int, window: int = 24, combine: str = "sum", share: float = 1 / math.pi, noise: float = 1.0):
+        if combine not in ("sum", "split"):
+            raise ValueError(f"combine must be 'sum' or 'split', not {combine!r}")
+        super().__init__(d_model)
+        self.combine = combine
+        width = d_model // 2 if combine == "split" else d_model
+        self.ratio, self.countdown = NyquistRatio(width, share), ReversePosition(width, window, noise)
+
+    def forward(self, step: Tensor, target_length: Tensor) -> Tensor:
+        parts = self.ratio(step, target_length), self.countdown(step, target_length)
+        return torch.cat(parts, -1) if self.combine == "split" else (parts[0] + parts[1]) * math.sqrt(0.5)
 
 
 class RandomReversePosition(ReversePosition):
@@ -179,7 +227,10 @@ SIGNALS = {
     "none": NoSignal,
     "pre": ProgressRatio,
     "pre-official": OfficialProgressRatio,
+    "pre-nyquist": NyquistRatio,
+    "pre-countdown": RatioAndCountdown,
     "linear": LinearRatio,
+    "bucket": BucketRatio,
     "rpe": ReversePosition,
     "rpe-clipped": ReversePosition,
     "rpe-random": RandomReversePosition,

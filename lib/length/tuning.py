@@ -8,13 +8,13 @@ import dataclasses
 import numpy as np
 import pandas as pd
 
-from lib.length import evaluation
+from lib.length import evaluation, experiment
 from lib.length.corpora import DATASETS
 from lib.length.experiment import RECIPE, control
 from lib.length.finetuning import Data, Settings, prepare, signal_options, trained_model
-from lib.parameters import settings_from
+from lib.parameters import model_label, settings_from
 from lib.results import make_table, setting_name
-from lib.units import Unit, default_jobs, run
+from lib.units import Unit, default_jobs, pending, run
 
 PROFILE = "tuning"
 LEARNING_RATES = (1e-3, 2e-3, 4e-3, 8e-3)
@@ -23,39 +23,77 @@ MAX_COUNTDOWNS = (16, 32, 48, 63)  # 63: the longest countdown of a training tar
 CLIPPED = ("rpe-clipped", "rpe-random-clipped")
 
 
+# every value tried of the study's own signals (notebook 25)
+PAST_THE_PAPER = (
+    [("pre", {})]
+    + [("pre-nyquist", {"share": share}) for share in (0.5, 0.65, 0.8, 0.9, 1.0)]
+    + [("pre-countdown", {"window": window, "combine": c}) for c in ("sum", "split") for window in (8, 16, 24, 32)]
+    + [("pre-countdown", {"window": 16, "combine": c, "noise": 0.0}) for c in ("sum", "split")]
+    + [("pre-countdown", {"window": 16, "combine": c, "share": 0.8}) for c in ("sum", "split")]
+    + [("bucket", {"buckets": number}) for number in (64, 256)]
+)
+
+
 def plan() -> list[Unit]:
-    """One unit a signal and value, seed 0, everything else as in the `cpu` profile."""
-    settings = Settings()
+    """The choices behind the `cpu` profile: one unit a signal and value, seed 0, everything else as there."""
+    tried = [(s, f"learning-rate-{v:g}", signal_options(s, Settings()) | {"learning_rate": v}) for s in TRIED for v in LEARNING_RATES]
+    return _units(tried + [(s, f"max-countdown-{v}", {"max_countdown": v}) for s in CLIPPED for v in MAX_COUNTDOWNS], Settings())
+
+
+def plan_past_the_paper(parameters: dict) -> list[Unit]:
+    """The choices behind `pre-nyquist`, `pre-countdown` and `bucket`, for a notebook's parameters."""
+    named = [(s, "-".join(["options", *(f"{name}-{value}" for name, value in o.items())]), o) for s, o in PAST_THE_PAPER]
+    return _units(named, settings_from(Settings, parameters))
+
+
+def plan_better_signals(parameters: dict) -> list[Unit]:
+    """What notebook 25 computes: the values tried, if it asks for them, and its own signals. Those it compares with are read."""
+    tried = plan_past_the_paper(parameters) if parameters["sweep"] else []
+    return tried + experiment.plan(["in-distribution", "unseen"], parameters)
+
+
+def run_past_the_paper(parameters: dict) -> pd.DataFrame:
+    """Result rows of `plan_past_the_paper`; the setting of a row names the options."""
+    units = plan_past_the_paper(parameters)
+    if pending(units, parameters["profile"]):
+        prepare(settings_from(Settings, parameters))
+    return run(units, compute, parameters["profile"], default_jobs())[0]
+
+
+def _units(tried: list[tuple[str, str, dict]], settings: Settings) -> list[Unit]:
     data, common = DATASETS[settings.dataset].fingerprint(), dataclasses.asdict(settings)
-    tried = [(s, f"learning-rate-{v:g}", signal_options(s, settings) | {"learning_rate": v}) for s in TRIED for v in LEARNING_RATES]
-    tried += [(s, f"max-countdown-{v}", {"max_countdown": v}) for s in CLIPPED for v in MAX_COUNTDOWNS]
-    return [
-        Unit("length", settings.dataset, settings.model, signal, part, 0, common | options, data, RECIPE) for signal, part, options in tried
-    ]
+    model = model_label(settings.model)
+    return [Unit("length", settings.dataset, model, signal, part, 0, common | options, data, RECIPE) for signal, part, options in tried]
 
 
 def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rows and items of one unit: perplexity for a learning rate, control of random lengths for a clip."""
+    """Rows and items of one unit, on validation text: perplexity for a learning rate, control of random lengths for a clip, both for the
+    options of the study's own signals.
+    """
     settings = settings_from(Settings, unit.parameters)
     data = prepare(settings)
     model = trained_model(unit, settings, data)
-    if unit.part.startswith("learning-rate"):
-        items = _perplexity(model, unit.method, settings, data)
-    else:
-        requests = control(model, unit.method, settings, data, split="validation")
-        items = requests.assign(setting=setting_name(max_countdown=unit.parameters["max_countdown"]))
+    of_training = unit.part.startswith("learning-rate")
+    options = {name: value for name, value in unit.parameters.items() if name not in dataclasses.asdict(settings)}
+    parts = []
+    if not of_training:
+        parts.append(control(model, unit.method, settings, data, split="validation"))
+    if not unit.part.startswith("max-countdown"):
+        parts.append(_perplexity(model, unit.method, data, settings.max_train_length))
+    setting = setting_name(learning_rate=f"{settings.learning_rate:g}") if of_training else setting_name(**options)
+    items = pd.concat(parts, ignore_index=True).assign(setting=setting)
     identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
-    return make_table(evaluation.summarise(items, identity, settings.max_train_length)), items
+    rows = make_table(evaluation.summarise(items, identity, settings.max_train_length))
+    return rows, items.iloc[:0] if unit.part.startswith("options") else items  # their rows say it all
 
 
-def _perplexity(model, method: str, settings: Settings, data: Data) -> pd.DataFrame:
+def _perplexity(model, method: str, data: Data, longest: int) -> pd.DataFrame:
     """Loss of the validation targets as short as in training, told their own length."""
-    pairs = data.split("validation", high=settings.max_train_length)
+    pairs = data.split("validation", high=longest)
     lengths = pairs["length"].to_numpy()
     told = lengths if method != "none" else None
     loss = evaluation.negative_log_likelihood(model, pairs["source_ids"].tolist(), pairs["target_ids"].tolist(), told)
-    setting = setting_name(learning_rate=f"{settings.learning_rate:g}")
-    return pairs[["id", "group"]].assign(slice="validation", setting=setting, target_length=lengths, generated_length=np.nan, **loss)
+    return pairs[["id", "group"]].assign(slice="validation", target_length=lengths, generated_length=np.nan, **loss)
 
 
 if __name__ == "__main__":
