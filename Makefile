@@ -25,7 +25,7 @@ help:
 	@echo "make test                lint, unit tests, notebooks under nbval"
 	@echo "make verify              recompute one unit from scratch and compare it with the stored rows"
 	@echo "make lab                 open JupyterLab"
-	@echo "make report              the notebooks as HTML pages in .cache/report"
+	@echo "make report              README and notebooks as a site of linked HTML pages in .cache/report"
 	@echo "make clean               delete the cache (wheels, checkpoints, smoke runs); stored results are safe"
 	@$(if $(wildcard $(READY)),$(BIN)/python -m lib.paths,echo "environment: not created yet")
 
@@ -73,7 +73,7 @@ lab: $(READY)
 	$(BIN)/jupyter lab notebooks
 
 report: $(READY)
-	$(BIN)/jupyter nbconvert --to html --output-dir .cache/report notebooks/*.ipynb
+	$(BIN)/python -m lib.report
 
 clean:
 	rm -rf .cache

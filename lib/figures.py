@@ -19,6 +19,7 @@ STYLE = {
     "pre-official": (_CYAN, "s", "-"),
     "pre-nyquist": (_PURPLE, "d", "-"),
     "pre-countdown": ("black", "*", "-"),
+    "countdown": (_BROWN, "x", ":"),
     "linear": (_GREEN, "D", "-"),
     "bucket": (_YELLOW, "h", "-"),
     "lrpe": (_PURPLE, "v", "-."),
@@ -50,7 +51,7 @@ STYLE = {
     "sigmoid-full-raw": (_PURPLE, "v", ":"),
     # references: what a sampler predicts without training, an oracle, a score that knows a text's length only
     "closed-form:uniform": (_CYAN, "D", ":"),
-    "closed-form:unigram": (_YELLOW, "D", ":"),
+    "closed-form:unigram": (_YELLOW, "^", ":"),
     "closed-form:softmax-sampled": (_PINK, "D", ":"),
     "closed-form:mixed": (_GREEN, "d", ":"),
     "closed-form:uniform-excluded": (_CYAN, "d", "-."),

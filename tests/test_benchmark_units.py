@@ -237,9 +237,23 @@ def test_tables_of_benchmarks(toy):
     robust = benchmark_figures.robustness(
         found, {k: {t: v[t] for t in v if t != "hjqe-en-de"} for k, v in probes.items()}, "softmax", "prompt=source"
     )
-    assert robust["domain"].tolist() == ["same (cross-fitted)", "other"]
+    assert robust["domain"].tolist() == ["same (cross-fitted)", "other pair"] and robust["p_holm"].between(0, 1).all()
     words = benchmark_figures.word_table(rows, ["softmax", "sigmoid-lowrank"])
     assert list(words.index) == [f"hjqe-en-de, target alone: {name}" for name in ("AUROC", "AP of BAD", "MCC")]
+
+
+def test_informative_measures():
+    """One score clearly better than chance is enough, a reference is no score; 0 is chance for a correlation, one half for a ranking."""
+    sure, unsure = np.linspace(0.1, 0.3, 100), np.linspace(-0.1, 0.3, 100)
+    cell = lambda drawn: evaluation.Statistic(float(drawn.mean()), drawn, 9, 9)  # noqa: E731
+    found = {
+        "a": {"softmax": {("all", "pearson"): cell(unsure)}, "logprob": {("all", "pearson"): cell(sure)}},
+        "b": {"softmax": {("all", "auroc"): cell(sure)}, "length": {("all", "auroc"): cell(sure + 0.5)}},
+        "c": {"softmax": {("all", "auroc"): cell(sure + 0.5)}},
+        "d": {"softmax": {("all", "pearson"): cell(unsure)}, "nmt-logprob": {("all", "pearson"): cell(sure)}},
+    }
+    what = [(task, "all", "pearson" if task in "ad" else "auroc", task) for task in "abcde"]
+    assert [label for *_, label in benchmark_figures.informative(found, what)] == ["a", "c"]
 
 
 def test_verdicts():

@@ -54,7 +54,8 @@ def pre_nyquist(t, l, d):
 
 
 def pre_countdown(t, l, d):
-    return (pre(t, l, d) + rpe(t, l, d, clip=24)) / math.sqrt(2)
+    ratio = waves([min(max(t / l, 0.0), 1.0) * k for k in range(d // 4)])
+    return torch.cat([ratio, rpe(t, l, d // 2, clip=16)])
 
 
 FORMULAS = {
@@ -68,7 +69,7 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("d", [2, 8, 64])
+@pytest.mark.parametrize("d", [4, 8, 64])
 @pytest.mark.parametrize("name", FORMULAS)
 def test_equals_its_formula(name, d):
     """signal(t, l) = the direct transcription, before, at and past l, for l = 1 too."""
@@ -136,13 +137,15 @@ def test_share_of_the_aliasing_bound():
             make_signal("pre-nyquist", 64, share=share)
 
 
-def test_split_halves():
-    """Each half of the dimensions is one of the two signals, of that width; what `combine` cannot be is refused."""
-    both = make_signal("pre-countdown", 32, combine="split", window=5).eval()
+def test_halves_and_sum():
+    """Each half of the dimensions is one of the two signals, of that width; or both are added at the norm of one. No third way."""
     step, length = torch.arange(1, 20), torch.tensor([3, 17])
-    out = both(step, length)
+    out = make_signal("pre-countdown", 32, window=5).eval()(step, length)
     assert torch.allclose(out[..., :16], make("pre", 16)(step, length), atol=1e-5)
     assert torch.equal(out[..., 16:], make_signal("rpe-clipped", 16, max_countdown=5).eval()(step, length))
+    out = make_signal("pre-countdown", 32, window=5, combine="sum").eval()(step, length)
+    countdown = make_signal("countdown", 32, window=5).eval()(step, length)
+    assert torch.allclose(out, (make("pre", 32)(step, length) + countdown) / math.sqrt(2), atol=1e-5)
     with pytest.raises(ValueError, match="'sum' or 'split'"):
         make_signal("pre-countdown", 32, combine="both")
 
@@ -167,7 +170,7 @@ def test_buckets():
     assert signal.table.norm(dim=1).mean().item() == pytest.approx(math.sqrt(128), rel=0.1)
 
 
-@pytest.mark.parametrize("name", [*RATIO, *COUNTDOWN, "pre-nyquist", "pre-countdown"])
+@pytest.mark.parametrize("name", [*RATIO, *COUNTDOWN, "pre-nyquist", "pre-countdown", "countdown"])
 def test_same_end_for_every_length(name):
     """The input that must predict EOS always carries the same vector: r = 1, or no token left."""
     signal = make(name)
@@ -223,7 +226,7 @@ def test_random_countdown_is_noise():
     assert torch.equal(make("rpe-random", 64)(torch.tensor([1, 2]), torch.tensor([5000]))[0].double(), table[:2])  # and fixed
 
 
-@pytest.mark.parametrize("name", [n for n in SIGNALS if n not in ("none", "lrpe")])
+@pytest.mark.parametrize("name", [n for n in SIGNALS if n not in ("none", "lrpe", "countdown")])
 def test_noise_in_training_only(name):
     """Two calls agree in eval mode; `signal.train()` alone makes them differ."""
     signal, step, length = make(name, 64), torch.arange(1, 21), torch.tensor([20, 40])
@@ -232,11 +235,17 @@ def test_noise_in_training_only(name):
     assert not torch.equal(signal(step, length), signal(step, length))
 
 
-@pytest.mark.parametrize("name", ["none", "lrpe"])
+@pytest.mark.parametrize("name", ["none", "lrpe", "countdown"])
 def test_no_noise_by_definition(name):
     signal, step, length = make(name), torch.arange(1, 21), torch.tensor([20, 40])
     clean = signal(step, length)
     assert torch.equal(signal.train()(step, length), clean)
+
+
+@pytest.mark.parametrize("name", ["pre", "rpe"])
+def test_noise_can_be_switched_off(name):
+    step, length = torch.arange(1, 30), torch.tensor([29])
+    assert torch.equal(make_signal(name, 16, noise=0.0).train()(step, length), make(name)(step, length))
 
 
 def test_noise_is_matched_to_the_frequency():

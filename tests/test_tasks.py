@@ -171,12 +171,13 @@ def test_languages_are_balanced(facts):
 
 
 def test_languages_are_single_tokens():
-    """Right ones and wrong ones; k stays the number of official languages. None at all is an error."""
+    """Right ones and wrong ones; k stays the number of official languages. Fewer than two names are an error."""
     items = languages.items(short, each=300)
     assert items["output"].map(short).all() and set(items["slice"]) == {"k=1", "k=2"}
     assert all(k == f"k={len(official(territory))}" for territory, k in set(zip(items["group"], items["slice"])))
-    with pytest.raises(ValueError, match="no name of a language"):
-        languages.items(lambda text: False)
+    for known in ((), (" French",)):  # of one alone there is no wrong answer
+        with pytest.raises(ValueError, match="fewer than two names of languages"):
+            languages.items(lambda text, known=known: text in known)
 
 
 def test_languages_are_decided_by_the_seed():

@@ -1,6 +1,7 @@
 """Items of the translation task, and the sentence similarity that is one of its golds."""
 
 import re
+from collections import Counter
 from importlib import metadata
 
 import numpy as np
@@ -11,7 +12,7 @@ from helpers import encoder_decoder
 from lib import sentence_embeddings
 from lib.quality import nmt
 from lib.quality.tasks import ITEM, translation
-from lib.quality.tasks.translation import COLOURS, NUMBERS, TYPES, attribute, error_items, gold, own_items
+from lib.quality.tasks.translation import COLOURS, NUMBERS, TYPES, attribute, attribute_counts, error_items, gold, own_items
 
 GOLD = ["gold", "gold_bleu", "gold_similarity"]
 TRANSLATED = {
@@ -73,7 +74,8 @@ def test_own_items_are_decided_by_the_seed(similarity, monkeypatch):
 @pytest.fixture(scope="module")
 def corrupted() -> pd.DataFrame:
     pairs = pd.concat([PAIRS] * 6, ignore_index=True).assign(group=range(30))
-    return error_items(pairs, PAIRS, texts=15)
+    training = pd.concat([PAIRS, pd.DataFrame({"target": [" ".join((*NUMBERS, *COLOURS))] * 3})])  # all about as common
+    return error_items(pairs, training, texts=15)
 
 
 def test_errors_of_every_type(corrupted):
@@ -120,12 +122,27 @@ def test_attributes_stay_good_german(corrupted):
     ],
 )
 def test_what_counts_as_an_attribute(word, pattern):
-    for seed in range(20):
-        words, wrong = attribute(["im", word], 2, np.random.default_rng(seed), {})
-        assert wrong == ([] if pattern is None else [1])
-        assert words[1] == word if pattern is None else re.fullmatch(pattern, words[1])
-        family = NUMBERS if word == "Zwei" else COLOURS
-        assert pattern is None or any(name in words[1].lower() for name in family)
+    pool, family = {"attributes": dict.fromkeys((*NUMBERS, *COLOURS), 1)}, NUMBERS if word == "Zwei" else COLOURS
+    results = [attribute(["im", word], 2, np.random.default_rng(seed), pool) for seed in range(40)]
+    assert {words[1] for words, wrong in results if not wrong} == {word}  # also where the same one is drawn
+    changed = [words[1] for words, wrong in results if wrong == [1]]
+    assert len(changed) + sum(not wrong for _, wrong in results) == 40 and bool(changed) == (pattern is not None)
+    assert all(re.fullmatch(pattern, new) and any(name in new.lower() for name in family) for new in changed)
+
+
+def test_frequency_does_not_tell_the_original():
+    """From a common to a rare attribute as often as back: among many edits each is as often the old one as the new one."""
+    training = pd.Series(["zwei rote"] * 60 + ["drei rote"] * 30 + ["sieben blaue"] * 10)
+    counts = attribute_counts(training)
+    assert (counts["zwei"], counts["drei"], counts["rot"], counts["blau"], counts["neun"]) == (60, 30, 90, 10, 0)
+    rng, old, new = np.random.default_rng(0), Counter(), Counter()
+    for text in training.sample(20_000, replace=True, random_state=0):
+        words, wrong = attribute(text.split(), 2, rng, {"attributes": counts})
+        old.update(text.split()[i] for i in wrong)
+        new.update(words[i] for i in wrong)
+    assert attribute(["neun"], 1, rng, {"attributes": dict.fromkeys((*NUMBERS, *COLOURS), 0)}) == (["neun"], [])
+    for word in ("zwei", "drei", "rote", "blaue"):
+        assert new[word] == pytest.approx(old[word], rel=0.05)
 
 
 def test_errors_are_decided_by_the_seed():

@@ -82,9 +82,9 @@ def control_items(items: pd.DataFrame) -> pd.DataFrame:
     return items[items["slice"].str.startswith("[") & (items["setting"] == "")]
 
 
-def length_scatter(items: pd.DataFrame, train_length: int, limit: int | None = None) -> plt.Figure:
+def length_scatter(items: pd.DataFrame, train_length: int, limit: int | None = None, counted: str = "tokens") -> plt.Figure:
     """Requested against generated length, one panel a signal, all seeds; the diagonal is exact control. Both axes end at about `limit`
-    (the longest request, unless given); longer outputs are drawn at the upper edge."""
+    (the longest request, unless given); longer outputs are drawn at the upper edge. `counted`: the unit of lengths."""
     limit = limit or evaluation.buckets(train_length)[-1][1]
     names = in_order(items["method"])
     columns = min(3, len(names))
@@ -104,8 +104,8 @@ def length_scatter(items: pd.DataFrame, train_length: int, limit: int | None = N
         axis.axis("off")
     axes[0, 0].set(xlim=(0, right), ylim=(0, limit * 1.1))
     beyond = "; right of the dotted line: never trained on" if right > train_length else ""
-    figure.supxlabel(f"requested length (tokens{beyond})", fontsize="medium")
-    figure.supylabel("generated length (tokens; longer ones at the upper edge)", fontsize="medium")
+    figure.supxlabel(f"requested length ({counted}{beyond})", fontsize="medium")
+    figure.supylabel(f"generated length ({counted}; longer ones at the upper edge)", fontsize="medium")
     return figure
 
 
@@ -128,6 +128,7 @@ def by_bucket(
     *,
     scale: str = "linear",
     zoom: float | None = None,
+    counted: str = "tokens",
 ) -> plt.Figure:
     """One metric against the bucket of requested length: mean over seeds with its interval, every seed as a small dot. With `zoom` a second
     panel shows the values up to there.
@@ -149,18 +150,25 @@ def by_bucket(
             seeds = seeds[seeds["slice"].isin(centres)]
             axis.scatter(seeds["slice"].map(centres) + offset, seeds["value"], s=7, color=colour, alpha=0.6, zorder=3)
         _mark_training(axis, train_length)
-        axis.set(ylabel=label, yscale=scale)
+        axis.set(ylabel=label)
+        if scale == "symlog":  # an error of 0 has a place
+            axis.set_yscale(scale, linthresh=0.1)
+            axis.set_ylim(bottom=-0.02)
+        else:
+            axis.set_yscale(scale)
     if zoom is not None:
         axes[1, 0].set_ylim(-0.02 * zoom, zoom)
         axes[1, 0].set_ylabel(f"the same, up to {zoom:g}")
     axes[-1, 0].set_xticks(list(centres.values()), list(centres), fontsize="small")
-    axes[-1, 0].set_xlabel("requested length (tokens)")
+    axes[-1, 0].set_xlabel(f"requested length ({counted})")
     axes[0, 0].legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
-def bucket_table(table: pd.DataFrame, metric: str, train_length: int, digits: int = 2, percent: bool = False) -> pd.DataFrame:
-    """Buckets by methods, value with interval; a bucket without targets stays, as a dash."""
+def bucket_table(
+    table: pd.DataFrame, metric: str, train_length: int, digits: int = 2, percent: bool = False, counted: str = "tokens"
+) -> pd.DataFrame:
+    """Buckets by methods, value with interval; a bucket without targets stays, as a dash. `counted`: the unit of lengths."""
     buckets = [evaluation.bucket_name(*b) for b in evaluation.buckets(train_length)]
     part = table[(table["metric"] == metric) & (table["setting"] == "")].set_index(["slice", "method"])
     factor = 100 if percent else 1
@@ -171,7 +179,7 @@ def bucket_table(table: pd.DataFrame, metric: str, train_length: int, digits: in
         return with_interval(*(factor * part.loc[(bucket, method), ["value", "ci_low", "ci_high"]].astype(float)), digits)
 
     cells = {method: [cell(b, method) for b in buckets] for method in in_order(table["method"])}
-    return pd.DataFrame(cells, index=pd.Index(buckets, name="requested length (tokens)"))
+    return pd.DataFrame(cells, index=pd.Index(buckets, name=f"requested length ({counted})"))
 
 
 def tried_table(rows: pd.DataFrame) -> pd.DataFrame:
@@ -183,10 +191,13 @@ def tried_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def chosen_options(tried: pd.DataFrame, slack: float = 0.01) -> dict[str, str]:
-    """Of each signal the options with the least error of those whose content perplexity is at most `slack` above that of `pre`."""
+    """Of each signal the options with the least error of those whose content perplexity is at most `slack` above that of `pre`; where there
+    are none such, the least error of all.
+    """
     fluent = tried[tried["ppl_content"] <= (1 + slack) * tried.loc[("pre", ""), "ppl_content"]]
     best = fluent.groupby(level="signal", sort=False)["mae"].idxmin()
-    return {signal: options for signal, options in best if signal != "pre"}
+    best = best.combine_first(tried.groupby(level="signal", sort=False)["mae"].idxmin())
+    return {signal: best[signal][1] for signal in tried.index.unique("signal") if signal != "pre"}
 
 
 def bounds_table(items: pd.DataFrame, unseen: list[str], signals: list[str], against: str = "pre") -> pd.DataFrame:

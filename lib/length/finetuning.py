@@ -63,11 +63,20 @@ class Settings:
             )
 
 
+# of the study's own signals: chosen on validation text (`lib.length.tuning`, notebook 25)
+CHOSEN = {
+    "pre-nyquist": {"share": 0.5, "noise": 0.0},
+    "pre-countdown": {"window": 8, "combine": "split", "noise": 0.0},
+    "countdown": {"window": 32},
+    "bucket": {"buckets": 256},
+}
+
+
 def signal_options(signal: str, settings: Settings) -> dict:
     """What a signal needs beside its width. A clipped countdown stops at half the longest training target: "this many or more" is then
     itself seen in training, for long stretches. Clipped at the longest target it would stand at a value that training hardly ever showed.
     """
-    return {"max_countdown": settings.max_train_length // 2} if signal.endswith("-clipped") else {}
+    return {"max_countdown": settings.max_train_length // 2} if signal.endswith("-clipped") else CHOSEN.get(signal, {})
 
 
 @dataclass

@@ -7,7 +7,7 @@ emits, EOS included, so t = l at the input that must predict EOS. No signal has 
 This file imports only torch; copy it into your own project.
 
 Sources: PRE - Botcazou et al., arXiv 2512.06938. RPE - the countdown baseline of the same paper. LRPE - Takase & Okazaki 2019.
-`pre-nyquist`, `pre-countdown`, `linear` and `bucket` are this study's.
+`pre-nyquist`, `pre-countdown`, `countdown`, `linear` and `bucket` are this study's.
 """
 
 import math
@@ -73,18 +73,19 @@ class ProgressRatio(LengthSignal):
     """Progress Ratio Embeddings ξ(r) (PRE, section 3), r = clip(t / l, 0, 1).
 
     ξ(r)_j = sin(ω x_j) for even j, cos(ω x_j) for odd j, with ω = r M, M = d/2 and x_j = 2 floor(j/2) / d.
-    Noise in training: r <- clip(r + δ, 0, 1), δ ~ N(0, 1/M^2); with M = d/2 the paper's N(0, (2/d)^2).
+    Noise in training: r <- clip(r + δ, 0, 1), δ ~ N(0, (noise / M)^2); with M = d/2 and noise = 1 the paper's N(0, (2/d)^2).
     """
 
-    def __init__(self, d_model: int, max_frequency: float | None = None):
+    def __init__(self, d_model: int, max_frequency: float | None = None, noise: float = 1.0):
         super().__init__(d_model)
         self.max_frequency = d_model / 2 if max_frequency is None else max_frequency  # M
+        self.noise = noise
 
     def quantity(self, step: Tensor, target_length: Tensor) -> Tensor:
         return (step / target_length).clamp(0, 1)
 
     def add_noise(self, quantity: Tensor) -> Tensor:
-        return (quantity + torch.randn_like(quantity) / self.max_frequency).clamp(0, 1)
+        return (quantity + self.noise / self.max_frequency * torch.randn_like(quantity)).clamp(0, 1)
 
     def encode(self, quantity: Tensor) -> Tensor:
         x = 2 * self.half_dimensions(quantity.device) / self.d_model  # x_j, (d/2,)
@@ -122,10 +123,10 @@ class NyquistRatio(ProgressRatio):
     paper's M is the share 1/π. Noise as in PRE, N(0, 1/M^2).
     """
 
-    def __init__(self, d_model: int, share: float = 1.0):
+    def __init__(self, d_model: int, share: float = 1.0, noise: float = 1.0):
         if not 0 < share <= 1:
             raise ValueError(f"share must lie in (0, 1], not {share}: beyond 1 the components alias")
-        super().__init__(d_model, share * math.pi * d_model / 2)
+        super().__init__(d_model, share * math.pi * d_model / 2, noise)
 
 
 class BucketRatio(ProgressRatio):
@@ -165,21 +166,28 @@ class ReversePosition(LengthSignal):
         return interleave(quantity[..., None] * rates)
 
 
+class Countdown(ReversePosition):
+    """The number of the last `window` tokens still to come, min(l - t, window), as a sinusoid: a clipped RPE, without training noise."""
+
+    def __init__(self, d_model: int, window: int = 16, noise: float = 0.0):
+        super().__init__(d_model, window, noise)
+
+
 class RatioAndCountdown(LengthSignal):
-    """ξ(r) and the number of the last `window` tokens still to come, min(l - t, window), as in RPE.
+    """ξ(r) and the countdown of the last `window` tokens.
 
     Every value of both is seen in training whatever the length, so neither is new on a longer text; the ratio says how far along the text
     is, the countdown when to stop. `combine`: "sum" adds the two at the norm of one, "split" gives each half of the dimensions. `share`:
     M of the ratio, as in NyquistRatio; `noise`: of the countdown in training.
     """
 
-    def __init__(self, d_model: int, window: int = 24, combine: str = "sum", share: float = 1 / math.pi, noise: float = 1.0):
+    def __init__(self, d_model: int, window: int = 16, combine: str = "split", share: float = 1 / math.pi, noise: float = 0.0):
         if combine not in ("sum", "split"):
             raise ValueError(f"combine must be 'sum' or 'split', not {combine!r}")
         super().__init__(d_model)
         self.combine = combine
         width = d_model // 2 if combine == "split" else d_model
-        self.ratio, self.countdown = NyquistRatio(width, share), ReversePosition(width, window, noise)
+        self.ratio, self.countdown = NyquistRatio(width, share), Countdown(width, window, noise)
 
     def forward(self, step: Tensor, target_length: Tensor) -> Tensor:
         parts = self.ratio(step, target_length), self.countdown(step, target_length)
@@ -229,6 +237,7 @@ SIGNALS = {
     "pre-official": OfficialProgressRatio,
     "pre-nyquist": NyquistRatio,
     "pre-countdown": RatioAndCountdown,
+    "countdown": Countdown,
     "linear": LinearRatio,
     "bucket": BucketRatio,
     "rpe": ReversePosition,

@@ -25,11 +25,14 @@ CLIPPED = ("rpe-clipped", "rpe-random-clipped")
 
 # every value tried of the study's own signals (notebook 25)
 PAST_THE_PAPER = (
-    [("pre", {})]
+    [("pre", {}), ("pre", {"noise": 0.0})]
     + [("pre-nyquist", {"share": share}) for share in (0.5, 0.65, 0.8, 0.9, 1.0)]
-    + [("pre-countdown", {"window": window, "combine": c}) for c in ("sum", "split") for window in (8, 16, 24, 32)]
-    + [("pre-countdown", {"window": 16, "combine": c, "noise": 0.0}) for c in ("sum", "split")]
-    + [("pre-countdown", {"window": 16, "combine": c, "share": 0.8}) for c in ("sum", "split")]
+    + [("pre-nyquist", {"share": share, "noise": 0.0}) for share in (0.5, 0.9)]
+    + [("pre-countdown", {"window": window, "combine": c, "noise": 1.0}) for c in ("sum", "split") for window in (8, 16, 24, 32)]
+    + [("pre-countdown", {"window": 16, "combine": c, "noise": 1.0, "share": 0.8}) for c in ("sum", "split")]
+    + [("pre-countdown", {"window": 16, "combine": "sum", "noise": 0.0})]
+    + [("pre-countdown", {"window": window, "combine": "split", "noise": 0.0}) for window in (8, 16, 24, 32)]
+    + [("countdown", {"window": window}) for window in (8, 16, 24, 32)]
     + [("bucket", {"buckets": number}) for number in (64, 256)]
 )
 

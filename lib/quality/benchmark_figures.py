@@ -8,7 +8,7 @@ from lib.quality import figures
 from lib.quality.evaluation import Statistic, Statistics, difference
 from lib.quality.figures import over_seeds, printed, score_table
 from lib.quality.tasks.translation import TYPES
-from lib.results import interval
+from lib.results import holm, interval, p_value
 
 Measure = tuple[str, str, str, str]  # task, slice, metric, label
 
@@ -70,6 +70,22 @@ def benchmark_table(found: dict[str, dict[str, Statistics]], what: list[Measure]
     return table
 
 
+def informative(found: dict[str, dict[str, Statistics]], what: list[Measure]) -> list[Measure]:
+    """The measures by which a score can be judged: at least one score is clearly better than chance (0 of a correlation, one half else)."""
+
+    def clearly_above(cell: Statistic, metric: str) -> bool:
+        return bool(interval(cell.replicates)[0] > (0.0 if metric in ("pearson", "spearman") else 0.5))
+
+    def scores(task: str) -> list[Statistics]:
+        return [statistics for method, statistics in found.get(task, {}).items() if method not in figures.REFERENCES]
+
+    return [
+        (task, name, metric, label)
+        for task, name, metric, label in what
+        if any(clearly_above(s[name, metric], metric) for s in scores(task) if (name, metric) in s and np.isfinite(s[name, metric].value))
+    ]
+
+
 def word_table(rows: pd.DataFrame, methods: list[str]) -> pd.DataFrame:
     """Finding wrong words: methods by (task, with or without the source, metric)."""
     part = rows[rows["slice"].str.startswith("words:") & rows["metric"].isin(["auroc", "ap_bad", "mcc"]) & (rows["setting"] == "")]
@@ -80,7 +96,7 @@ def word_table(rows: pd.DataFrame, methods: list[str]) -> pd.DataFrame:
 
 
 def chosen_on_validation(rows: pd.DataFrame, validation: str, test: str, methods: list[str], metric: str = "auroc") -> pd.DataFrame:
-    """For each score the way to join token scores that is best on validation, and its value there and, once, on test."""
+    """For each score the way to join token scores that is best on validation, and its value there and on test."""
     usual = ~rows["setting"].str.contains("trained_on")
     part = rows[usual & (rows["metric"] == metric) & (rows["slice"] == "all") & rows["method"].isin(methods)]
     part = part.assign(way=part["setting"].str.extract(r"aggregate=([^;]+)")[0].fillna("mean"))
@@ -122,21 +138,26 @@ def verdicts(differences: pd.DataFrame) -> pd.DataFrame:
 def robustness(
     found: dict[str, dict[str, Statistics]], probes: dict[str, dict[str, dict[str, Statistics]]], method: str, slice_name: str
 ) -> pd.DataFrame:
-    """The supervised probe on its own pair and on others beside an unsupervised score, and the paired difference (score minus probe).
+    """The supervised probe on its own pair and on others beside an unsupervised score, and the paired difference (score minus probe), with
+    its p-value after Holm's correction over the table.
 
     found: {task: {method: statistics}}; probes: {task trained on: {task: {"supervised-probe": statistics}}}.
     """
-    lines = {}
+    lines, p = {}, []
     for source, tested in probes.items():
         for task, cells in tested.items():
             ours, theirs = (c[slice_name, "pearson"] for c in (found[task][method], cells["supervised-probe"]))
+            step = difference(ours, theirs)
+            pair = source.removeprefix("mlqe-pe-")
             lines[source, task] = {
-                "domain": "same (cross-fitted)" if source == task else "other",
+                "domain": "same (cross-fitted)" if source == task else "same pair, other gold" if task.endswith(pair) else "other pair",
                 "probe": printed(theirs),
                 method: printed(ours),
-                "difference": printed(difference(ours, theirs)),
+                "difference": printed(step),
+                "value": step.value,
             }
-    return pd.DataFrame(lines).T.rename_axis(["probe trained on", "tested on"])
+            p.append(p_value(step.value, step.replicates, step.clusters))
+    return pd.DataFrame(lines).T.rename_axis(["probe trained on", "tested on"]).assign(p_holm=holm(np.array(p)).round(4))
 
 
 def by_corpus(found: dict[str, dict[str, dict[str, Statistics]]], what: list[Measure], methods: list[str]) -> pd.DataFrame:

@@ -23,6 +23,7 @@ from lib.quality.training import Positions, gold_tokens, hidden_states, text_num
 
 METHOD = "mixed-excluded"  # the paper's sampler
 AGGREGATES = ("mean", "log-mean", "product", "min")
+WORST = "worst-5"  # the mean of the five worst tokens
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,13 @@ def closed_form(next_token: NextToken, token_ids: Tensor, unigram: TokenFrequenc
         drawn = drawn + shared * u[token_ids] / left.clamp(min=1e-12)
     if kind not in ("uniform", "unigram"):
         drawn = drawn + (count - shared) * next_token.flattened_probability(token_ids, exclude_dominant=excluded)
-    score = (p / (p + (1 - p) * drawn)).nan_to_num(0.0)  # neither ever right nor ever drawn
+    score = optimum(p, drawn)
     return torch.where(next_token.is_dominant(token_ids), 1.0, score) if excluded else score
+
+
+def optimum(p: Tensor, drawn: Tensor) -> Tensor:
+    """Score with the least expected loss of a token that is right with probability p and otherwise drawn `drawn` times. Any shape."""
+    return (p / (p + (1 - p) * drawn)).nan_to_num(0.0)  # 0: neither ever right nor ever drawn
 
 
 def closed_form_name(sampler: str) -> str:
@@ -168,13 +174,18 @@ def softmax_head_scores(head: SigmoidHead, states: Tensor, token_ids: Tensor) ->
 def sequence_scores(scores: np.ndarray, text: np.ndarray, how: str = "mean") -> np.ndarray:
     """One score a text from those of its tokens. scores (N,), text (N,) numbers in rising order without gaps -> (T,)
 
-    `mean`, `min`; for scores in [0, 1] also `log-mean` and `product`, both as logarithms: the same order, no underflow.
+    `mean`, `min`, `worst-5`; for scores in [0, 1] also `log-mean` and `product`, both as logarithms: the same order, no underflow.
     """
     starts = np.flatnonzero(np.r_[True, text[1:] != text[:-1]])
     if how == "min":
         return np.minimum.reduceat(scores, starts)
+    if how == WORST:
+        order = np.lexsort((scores, text))  # from the worst, text by text
+        rank = np.arange(len(text)) - np.repeat(starts, np.diff(np.r_[starts, len(text)]))
+        kept = order[rank < 5]
+        return np.bincount(text[kept], scores[kept]) / np.bincount(text[kept])
     if how not in AGGREGATES:
-        raise ValueError(f"unknown way {how!r} to score a sequence: choose from {', '.join(AGGREGATES)}")
+        raise ValueError(f"unknown way {how!r} to score a sequence: choose from {', '.join((*AGGREGATES, WORST))}")
     values = np.asarray(scores, float)
     if how != "mean":
         values = np.log(np.maximum(values, 1e-30))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import pandas as pd
@@ -41,8 +40,9 @@ class Task:
     wrong: Literal["", "tokens", "words"] = ""  # column `wrong_words` marks errors: of edits, token by token; of translations, word by word
 
 
-def _benchmark(items: Callable[[LanguageModel, int], pd.DataFrame], *names: str, **options) -> Task:
-    return Task(items, partial(benchmarks.fingerprint, *names), **options)
+def _benchmark(items: Callable[[LanguageModel, int], pd.DataFrame], *names: str, version: int = 1, **options) -> Task:
+    """A task made of benchmark files; bump `version` when its items change and the files do not."""
+    return Task(items, lambda: benchmarks.fingerprint(*names) + (f"-v{version}" if version > 1 else ""), **options)
 
 
 def _judged(pair: str) -> Task:
@@ -67,11 +67,11 @@ TASKS: dict[str, Task] = {
         lambda lm, texts: translation.own_items(lm, nmt.pairs("test"), texts), nmt.DATASET, kept=True, translates=True
     ),
     "multi30k-en-de-errors": _benchmark(
-        lambda lm, texts: translation.error_items(nmt.pairs("test"), nmt.pairs("train"), texts), nmt.DATASET, wrong="tokens"
+        lambda lm, texts: translation.error_items(nmt.pairs("test"), nmt.pairs("train"), texts), nmt.DATASET, wrong="tokens", version=2
     ),
     **{f"mlqe-pe-{pair}": _judged(pair) for pair in ("en-de", "ro-en", "ru-en")},
     **{name: _word_errors(name) for name in ("hjqe-en-de", "mlqe-pe-tags-en-de", "mlqe-pe-tags-ro-en")},
-    "paws-x-en-validation": _benchmark(lambda lm, texts: paraphrase.items("validation", texts), "paws-x-en", chat=True),
+    "paws-x-en-validation": _benchmark(lambda lm, texts: paraphrase.items("validation", texts), "paws-x-en", chat=True, version=2),
     "paws-x-en": _benchmark(lambda lm, texts: paraphrase.items("test", texts), "paws-x-en", chat=True),
     "gsm8k": _benchmark(lambda lm, texts: arithmetic.items("test", max(1, texts // 4)), "gsm8k", chat=True),
     "gsm8k-own": _benchmark(lambda lm, texts: arithmetic.own_items(lm, max(1, texts // 20)), "gsm8k", chat=True, kept=True),

@@ -43,7 +43,7 @@ def items(single_token: Callable[[str], bool], seed: int = 0, each: int = 60) ->
     """Up to `each` territories with one official language, and all with two (up to `each`); slice `k=1` or `k=2`, group the territory.
 
     For every phrasing and right answer one wrong answer, matched for frequency; `kind` right or wrong, `prior` False or True. Only names
-    for which `single_token(" name")` holds are used. ValueError where there is none.
+    for which `single_token(" name")` holds are used. ValueError where there are fewer than two.
     """
     rng, table = np.random.default_rng(seed), facts()
     frequency = Counter(name for names in table.values() for name in names if single_token(f" {name}"))
@@ -54,6 +54,8 @@ def items(single_token: Callable[[str], bool], seed: int = 0, each: int = 60) ->
         for territory in rng.permutation(territories)[:each]:
             for right in [name for name in table[territory] if name in frequency]:
                 others = [name for name in frequency if name not in {*table[territory], *used.get(territory, [])}]
+                if not others:
+                    continue
                 distance = np.array([abs(np.log(frequency[name] / frequency[right])) for name in others])
                 wrong = others[rng.choice(np.flatnonzero(distance <= np.sort(distance)[min(4, len(others) - 1)]))]
                 for phrasing in PHRASINGS:
@@ -63,5 +65,5 @@ def items(single_token: Callable[[str], bool], seed: int = 0, each: int = 60) ->
                         for kind, name in (("right", right), ("wrong", wrong)):
                             rows.append({**common, "output": f" {name}", "gold": float(kind == "right"), "kind": kind, "answer": name})
     if not rows:
-        raise ValueError("no name of a language is a single token of this tokenizer: the languages task needs some")
+        raise ValueError("fewer than two names of languages are single tokens of this tokenizer: the languages task needs some")
     return make_items(rows)

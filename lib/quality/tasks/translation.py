@@ -6,6 +6,7 @@ A good translation that differs from the reference gets little from all of them.
 """
 
 import re
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -62,16 +63,32 @@ def own_items(lm: EncoderDecoder, pairs: pd.DataFrame, texts: int = 500, samples
     return items
 
 
-def attribute(words: list[str], edits: int, rng: np.random.Generator, _pool: dict) -> Edited:
-    """A number word or a colour becomes another one with the same ending: still good German, so only the source shows the error."""
+def attribute(words: list[str], edits: int, rng: np.random.Generator, pool: dict) -> Edited:
+    """A number word or a colour becomes another one with the same ending: still good German.
+
+    The new one is drawn by how often each is in the training texts; where the same is drawn, nothing changes. So an edit from a common to a
+    rare attribute is as likely as the reverse, and frequencies alone do not tell which is the original: that takes the source.
+    """
 
     def change(word: str) -> str:
         before, number, colour, ending, after = _ATTRIBUTE.match(word).groups(default="")
-        others = [other for other in (NUMBERS if number else COLOURS) if other != (number or colour).lower()]
-        new = others[rng.integers(len(others))]
+        family = NUMBERS if number else COLOURS
+        weights = np.array([pool["attributes"][name] for name in family], float)
+        if not weights.any():
+            return word
+        new = family[rng.choice(len(family), p=weights / weights.sum())]
+        if new == (number or colour).lower():
+            return word
         return before + (new.capitalize() if word[len(before)].isupper() else new) + ending + after
 
     return replace_words(words, [i for i, word in enumerate(words) if _ATTRIBUTE.match(word)], edits, rng, change)
+
+
+def attribute_counts(texts: pd.Series) -> dict[str, int]:
+    """How often each number word and colour occurs, in whatever form."""
+    found = [match for text in texts for word in text.split() if (match := _ATTRIBUTE.match(word))]
+    counts = Counter((match[2] or match[3]).lower() for match in found)
+    return {name: counts[name] for name in (*NUMBERS, *COLOURS)}
 
 
 TYPES: dict[str, Edit] = {
@@ -91,5 +108,5 @@ def error_items(pairs: pd.DataFrame, training: pd.DataFrame, texts: int = 150, s
     """
     long_enough = pairs[pairs["target"].str.split().str.len() >= MIN_WORDS]
     originals = long_enough.sample(frac=1.0, random_state=seed).rename(columns={"source": "prompt"})
-    pool = error_pool(pairs["target"], training["target"])
+    pool = error_pool(pairs["target"], training["target"]) | {"attributes": attribute_counts(training["target"])}
     return make_items(graded(originals[["group", "prompt", "target"]], TYPES, texts, pool, np.random.default_rng(seed)))

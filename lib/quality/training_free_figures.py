@@ -1,0 +1,96 @@
+"""Tables and figures of the scores without training (notebook 16)."""
+
+from contextlib import suppress
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+
+from lib import units
+from lib.figures import with_interval
+from lib.quality import evaluation
+from lib.quality.agreement import agreement
+from lib.quality.training_free import FLATTENED, FORMS, UNIGRAM, metric_of
+from lib.results import holm, interval, p_value
+
+
+def gain_maps(gains: pd.Series, how: str = "mean") -> plt.Figure:
+    """Gain of each closed form over log-probability by its numbers of negatives, without and with exclusion; `gains` by (score, way)."""
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True, layout="constrained")
+    limit = gains.abs().max()
+    for axis, excluded in zip(axes, (False, True)):
+        table = pd.DataFrame(np.nan, index=UNIGRAM, columns=FLATTENED)
+        for form in FORMS:
+            if form.excluded == excluded and form.unigram in UNIGRAM and form.flattened in FLATTENED:
+                table.loc[form.unigram, form.flattened] = gains.get((form.name, how), np.nan)
+        sns.heatmap(table, ax=axis, annot=True, fmt="+.3f", cmap="PuOr", vmin=-limit, vmax=limit, cbar=excluded, annot_kws={"size": 9})
+        axis.set(title="dominant tokens excluded" if excluded else "no exclusion", xlabel="$K_q$, draws from the flattened model")
+        axis.tick_params(axis="y", rotation=0)
+    axes[0].set_ylabel("$K_u$, draws from the unigram frequencies")
+    axes[1].collections[0].colorbar.set_label("gain over log p")
+    return figure
+
+
+def ways_table(grids: dict[str, pd.DataFrame], rows: pd.DataFrame) -> pd.DataFrame:
+    """By task and score: the way to join that is best on dev, its value on test, and that of the mean."""
+    lines = {}
+    for task, grid in grids.items():
+        for method, part in rows[rows["dataset"] == task].groupby("method", sort=False):
+            row = part.iloc[0]
+            name, how = (field.split("=")[1] for field in row["setting"].split(";"))
+            mean = grid.set_index(["score", "aggregate"]).loc[(name, "mean"), "test"]
+            lines[task, method] = {
+                "score": name,
+                "best way on dev": how,
+                "test": with_interval(row["value"], row["ci_low"], row["ci_high"]),
+                "test, mean": f"{mean:.2f}",
+            }
+    return pd.DataFrame(lines).T.rename_axis(["task", "method"])
+
+
+def stored_scores(profiles: list[str], model: str) -> pd.DataFrame:
+    """Stored items of all tasks in these profiles with the scores of notebooks 10, 12 and 15, for one model."""
+    parts = []
+    for profile in profiles:
+        for study in ("quality", "ambiguity"):
+            with suppress(FileNotFoundError):  # not every profile has both
+                parts.append(units.read_stored(study, profile)[1])
+    outputs = pd.concat(parts, ignore_index=True)
+    return outputs[(outputs["part"] == "scores") & (outputs["model"] == model)]
+
+
+def differences(chosen: pd.DataFrame, outputs: pd.DataFrame, method: str, others: list[str]) -> pd.DataFrame:
+    """One score against others on the same test items, task by task: paired differences, Holm-corrected over all.
+
+    chosen: items with `dataset`, `id`, `group`, `gold` and the score `method`. outputs: stored items of the same tasks with one column for
+    each other score; of several seeds the mean of their values counts. Columns as those of `figures.differences`, and both values.
+    """
+    lines = []
+    for task, items in chosen.groupby("dataset", sort=False):
+        metric, groups = metric_of(items), items["group"].to_numpy()
+        ours = _statistic(items[method], items, metric)
+        stored = outputs[outputs["dataset"] == task]
+        for other in others:
+            seeds = (
+                [part.set_index("id")[other].reindex(items["id"]) for _, part in stored.dropna(subset=[other]).groupby("seed")]
+                if other in stored
+                else []
+            )
+            theirs = [_statistic(scores, items, metric) for scores in seeds]
+            if not theirs:
+                continue
+            value, drawn = (np.mean([getattr(s, name) for s in theirs], axis=0) for name in ("value", "replicates"))
+            low, high = interval(ours.replicates - drawn)
+            p = p_value(ours.value - value, ours.replicates - drawn, len(np.unique(groups)))
+            lines.append(
+                (task, other, metric, ours.value, value, ours.value - value, low, high, p, [round(ours.value - s.value, 4) for s in theirs])
+            )
+    columns = ["task", "against", "metric", "ours", "theirs", "value", "ci_low", "ci_high", "p", "seeds"]
+    table = pd.DataFrame(lines, columns=columns)
+    return table.assign(p_holm=holm(table["p"].to_numpy())).set_index(["task", "against"])
+
+
+def _statistic(scores: pd.Series, items: pd.DataFrame, metric: str) -> evaluation.Statistic:
+    values, drawn = agreement(scores.to_numpy(float), items["gold"], items["group"].to_numpy(), (metric,))
+    return evaluation.Statistic(values[metric], drawn[metric], len(items), items["group"].nunique())
