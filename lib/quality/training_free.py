@@ -22,9 +22,10 @@ from lib.quality import evaluation
 from lib.quality.agreement import agreement
 from lib.quality.data import Settings, prepare, task_states
 from lib.quality.distributions import CHUNK, NextToken
+from lib.quality.heads import trained_head
 from lib.quality.language_models import LanguageModel
 from lib.quality.negatives import TokenFrequencies
-from lib.quality.scores import AGGREGATES, WORST, optimum, sequence_scores
+from lib.quality.scores import AGGREGATES, WORST, head_scores, optimum, sequence_scores
 from lib.quality.tasks.catalogue import TASKS
 from lib.quality.training import gold_tokens, text_numbers
 from lib.results import make_table, setting_name
@@ -131,11 +132,14 @@ def metric_of(items: pd.DataFrame) -> str:
 def plan(parameters: dict, chosen: tuple[str, str] | None = None) -> list[Unit]:
     """One unit a task for a notebook's parameters (`tasks` and the fields of Settings); ValueError for unknown tasks.
 
-    `chosen`: one score and way for all tasks, whose scores of the test items are kept.
+    `chosen`: one score and way for all tasks; kept are the scores of the test items, and those of simple scores and of trained heads
+    (`heads`, `seeds`) joined in the same way.
     """
     check_names("task", parameters["tasks"], TASKS)
     settings = settings_from(Settings, parameters)
-    values = dataclasses.asdict(settings) | ({"chosen": list(chosen)} if chosen else {})
+    values = dataclasses.asdict(settings)
+    if chosen:
+        values |= {"chosen": list(chosen), "heads": parameters["heads"], "seeds": parameters["seeds"]}
     part = f"{PART}-chosen" if chosen else PART
     return [
         Unit(TASKS[task].study, task, settings.model, "untrained", part, 0, values, settings.data(task), RECIPE)
@@ -173,10 +177,7 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     part = judged(unit.dataset, items)
     test = part[part["half"] == "test"]
     if "chosen" in unit.parameters:
-        name, how = unit.parameters["chosen"]
-        joined = sequence_scores(scores[name], text, how if unit.dataset not in SINGLE else "mean")
-        rows = _rows(unit, CHOSEN, joined, test, setting_name(score=name, aggregate=how))
-        return make_table(rows), test[["id", "group", "gold"]].assign(**{CHOSEN: joined[test.index]})
+        return _chosen(unit, items, text, scores, test)
     metric, grid = metric_of(part), []
     for name, tokens in progress(scores.items(), "closed forms"):
         inside = tokens.min() >= 0 and tokens.max() <= 1
@@ -189,6 +190,24 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     for method, (name, how) in best_on_dev(table).items():
         rows += _rows(unit, method, sequence_scores(scores[name], text, how), test, setting_name(score=name, aggregate=how))
     return make_table(rows), table
+
+
+def _chosen(
+    unit: Unit, items: pd.DataFrame, text: np.ndarray, scores: dict[str, np.ndarray], test: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Row of the score chosen for all tasks, and the test items with it and with what it is compared with, all joined in its way; a head
+    has one column a seed, `<head>@<seed>`.
+    """
+    name, how = unit.parameters["chosen"]
+    how = "mean" if unit.dataset in SINGLE else how
+    settings = settings_from(Settings, unit.parameters)
+    _, texts, states = task_states(settings, unit.dataset)
+    tokens = {CHOSEN: scores[name], "softmax": scores["softmax"], "closed-form": scores[PAPER.name]}
+    for head, seed in product(unit.parameters["heads"], unit.parameters["seeds"]):
+        tokens[f"{head}@{seed}"] = head_scores(trained_head(settings, head, seed), states, gold_tokens(texts))
+    joined = {method: sequence_scores(values, text, how) for method, values in tokens.items()}
+    rows = _rows(unit, CHOSEN, joined[CHOSEN], test, setting_name(score=name, aggregate=how))
+    return make_table(rows), test[["id", "group", "gold"]].assign(**{method: values[test.index] for method, values in joined.items()})
 
 
 def best_on_dev(grid: pd.DataFrame) -> dict[str, tuple[str, str]]:

@@ -18,6 +18,7 @@ from lib.results import holm, interval, p_value
 def gain_maps(gains: pd.Series, how: str = "mean") -> plt.Figure:
     """Gain of each closed form over log-probability by its numbers of negatives, without and with exclusion; `gains` by (score, way)."""
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True, layout="constrained")
+    gains = gains[gains.index.get_level_values(1) == how]
     limit = gains.abs().max()
     for axis, excluded in zip(axes, (False, True)):
         table = pd.DataFrame(np.nan, index=UNIGRAM, columns=FLATTENED)
@@ -27,8 +28,10 @@ def gain_maps(gains: pd.Series, how: str = "mean") -> plt.Figure:
         sns.heatmap(table, ax=axis, annot=True, fmt="+.3f", cmap="PuOr", vmin=-limit, vmax=limit, cbar=excluded, annot_kws={"size": 9})
         axis.set(title="dominant tokens excluded" if excluded else "no exclusion", xlabel="$K_q$, draws from the flattened model")
         axis.tick_params(axis="y", rotation=0)
+        axis.grid(False)
     axes[0].set_ylabel("$K_u$, draws from the unigram frequencies")
     axes[1].collections[0].colorbar.set_label("gain over log p")
+    figure.suptitle(f"token scores joined by the {how}", fontsize="medium")
     return figure
 
 
@@ -60,35 +63,47 @@ def stored_scores(profiles: list[str], model: str) -> pd.DataFrame:
     return outputs[(outputs["part"] == "scores") & (outputs["model"] == model)]
 
 
-def differences(chosen: pd.DataFrame, outputs: pd.DataFrame, method: str, others: list[str]) -> pd.DataFrame:
+def differences(chosen: pd.DataFrame, others: dict[str, pd.DataFrame], method: str) -> pd.DataFrame:
     """One score against others on the same test items, task by task: paired differences, Holm-corrected over all.
 
-    chosen: items with `dataset`, `id`, `group`, `gold` and the score `method`. outputs: stored items of the same tasks with one column for
-    each other score; of several seeds the mean of their values counts. Columns as those of `figures.differences`, and both values.
+    chosen: items with `dataset`, `id`, `group`, `gold` and the score `method`. others: by name, scores of at least the same items with the
+    columns `dataset`, `id`, `score` and, of a trained head, `seed`; of several seeds the mean of their values counts. Columns as those of
+    `figures.differences`, and both values.
     """
     lines = []
     for task, items in chosen.groupby("dataset", sort=False):
-        metric, groups = metric_of(items), items["group"].to_numpy()
+        metric, groups = metric_of(items), items["group"].nunique()
         ours = _statistic(items[method], items, metric)
-        stored = outputs[outputs["dataset"] == task]
-        for other in others:
-            seeds = (
-                [part.set_index("id")[other].reindex(items["id"]) for _, part in stored.dropna(subset=[other]).groupby("seed")]
-                if other in stored
-                else []
-            )
-            theirs = [_statistic(scores, items, metric) for scores in seeds]
+        for other, scores in others.items():
+            seeds = scores[scores["dataset"] == task].groupby("seed")
+            theirs = [_statistic(part.set_index("id")["score"].reindex(items["id"]), items, metric) for _, part in seeds]
             if not theirs:
                 continue
-            value, drawn = (np.mean([getattr(s, name) for s in theirs], axis=0) for name in ("value", "replicates"))
+            value, drawn = (np.mean([getattr(one, name) for one in theirs], axis=0) for name in ("value", "replicates"))
             low, high = interval(ours.replicates - drawn)
-            p = p_value(ours.value - value, ours.replicates - drawn, len(np.unique(groups)))
-            lines.append(
-                (task, other, metric, ours.value, value, ours.value - value, low, high, p, [round(ours.value - s.value, 4) for s in theirs])
-            )
+            p = p_value(ours.value - value, ours.replicates - drawn, groups)
+            by_seed = [round(ours.value - one.value, 4) for one in theirs]
+            lines.append((task, other, metric, ours.value, value, ours.value - value, low, high, p, by_seed))
     columns = ["task", "against", "metric", "ours", "theirs", "value", "ci_low", "ci_high", "p", "seeds"]
     table = pd.DataFrame(lines, columns=columns)
     return table.assign(p_holm=holm(table["p"].to_numpy())).set_index(["task", "against"])
+
+
+def in_the_same_way(chosen: pd.DataFrame, method: str) -> dict[str, pd.DataFrame]:
+    """What `method` is compared with in the items of its unit, for `differences`: columns `<score>` and `<head>@<seed>`."""
+    found: dict[str, list[pd.DataFrame]] = {}
+    described = {"id", "group", "gold", "study", "dataset", "model", "method", "part", "seed", method}
+    for column in [name for name in chosen if name not in described]:
+        name, _, seed = column.partition("@")
+        part = chosen[["dataset", "id"]].assign(score=chosen[column], seed=int(seed or 0)).dropna()
+        found.setdefault(name, []).append(part)
+    return {name: pd.concat(parts) for name, parts in found.items()}
+
+
+def by_their_mean(outputs: pd.DataFrame, methods: list[str]) -> dict[str, pd.DataFrame]:
+    """The stored scores of notebooks 10, 12 and 15, for `differences`."""
+    there = [name for name in methods if name in outputs]
+    return {name: outputs[["dataset", "id", "seed"]].assign(score=outputs[name]).dropna() for name in there}
 
 
 def _statistic(scores: pd.Series, items: pd.DataFrame, metric: str) -> evaluation.Statistic:
