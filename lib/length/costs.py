@@ -53,7 +53,7 @@ def _candidates(part: str) -> tuple[str, dict[str, Callable[[], object]]]:
 
         def step_after(seen: int) -> Callable[[], object]:
             cache = _SeenTokens(seen)
-            return lambda: [model._controlled_embeddings(token, length, cache) for _ in range(50)]
+            return lambda: [model._controlled_embeddings(token, model._steps(token, cache, None), length) for _ in range(50)]
 
         return "step-5", {"step-5": step_after(4), "pre": step_after(499)}
     models = _models(d_model=512 if part.endswith("d512") else 128)

@@ -184,11 +184,12 @@ class LengthControlled:
         kwargs = {"dtype": torch.float32, **kwargs}
         if "config" not in kwargs:
             kwargs["config"] = AutoConfig.from_pretrained(name, revision=kwargs.get("revision", "main"))
-        model = _with_signal(kwargs["config"], signal, signal_options or {}, counted).from_pretrained(name, **kwargs)
+        loaded = _with_signal(kwargs["config"], signal, signal_options or {}, counted).from_pretrained(name, **kwargs)
+        model = loaded[0] if kwargs.get("output_loading_info") else loaded
         if "counted" in model.config.length_signal:
             tokenizer = AutoTokenizer.from_pretrained(name, revision=kwargs.get("revision", "main"))
             model.counting = Counting(tokenizer, model.config.length_signal["counted"])
-        return model
+        return loaded
 
     @staticmethod
     def from_config(config: PretrainedConfig, signal: str | None = None, signal_options: dict | None = None):
