@@ -51,8 +51,9 @@ def learning_curves(curves: dict[str, pd.DataFrame], metric: str, shown: list[st
             part = table.loc[score]
             _errorbar(axis, part.loc[sizes], shift + 1, color=colour, marker=marker, linestyle=line, label=score)
             _errorbar(axis, part[part.index == 0], shift, color=colour, marker=marker, linestyle="", markerfacecolor="white")
-        highest = table.loc[[BASE_RATE, *there], "value"].max()
-        axis.set(ylim=(0, 1.15 * highest), xlim=(-0.5, len(sizes) + 0.5))
+        means = table.loc[[BASE_RATE, *there], "value"]
+        margin = 0.15 * (means.max() - means.min())
+        axis.set(ylim=(max(0, means.min() - margin), means.max() + margin), xlim=(-0.5, len(sizes) + 0.5))
         axis.set_xticks(range(len(sizes) + 1), [0, *sizes])
     _describe(figure, axes, "labelled items the curve was fitted on (0: the score as it is)", f"{AXES[metric]} (lower is better)")
     return figure
@@ -187,4 +188,4 @@ def _describe(figure: plt.Figure, axes: list[plt.Axes], x: str, y: str) -> None:
         labels = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels())}
         figure.supxlabel(x, fontsize="medium")
         figure.supylabel(y, fontsize="medium")
-        figure.legend(labels.values(), labels.keys(), loc="outside upper center", ncols=5, fontsize="small")
+        figure.legend(labels.values(), labels.keys(), loc="outside upper center", ncols=6, fontsize="small")
