@@ -21,6 +21,7 @@ CORRELATIONS = ("pearson", "spearman")
 RANKINGS = ("auroc", "ap")
 PROBABILITIES = ("bce", "brier", "ece")
 BINS = 10  # equally wide, of the expected calibration error
+PENALTY = 1e-6  # of the squared slope of Platt scaling, halved: hardly any
 _CHUNK = 8_000_000  # numbers held at once, where items by resamples (or by clusters) are needed
 
 
@@ -74,7 +75,7 @@ def agreement(
 
 def platt(scores: np.ndarray, gold: np.ndarray, clusters: np.ndarray, folds: int = 5) -> np.ndarray:
     """Scores turned into probabilities by a logistic curve (Platt scaling) that was fitted on the other folds of clusters. All (N,)"""
-    curve = make_pipeline(StandardScaler(), LogisticRegression(C=1e6))  # hardly any penalty: two numbers
+    curve = make_pipeline(StandardScaler(), LogisticRegression(C=1 / PENALTY))  # two numbers
     splits = GroupKFold(min(folds, len(np.unique(clusters))))
     return cross_val_predict(curve, np.asarray(scores, float)[:, None], gold, groups=clusters, cv=splits, method="predict_proba")[:, 1]
 
@@ -151,9 +152,10 @@ def _brier(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
     return draws.mean((x - y) ** 2)
 
 
-def _ece(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
+def ece(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
+    """Expected calibration error: in bins of equal width, the distance of the mean score from the share of right ones, by size."""
     bins = np.minimum((x * BINS).astype(int), BINS - 1)
     return np.sum([np.abs(draws.mean((bins == b) * (x - y))) for b in np.unique(bins)], 0)
 
 
-_FUNCTIONS = {"pearson": _pearson, "spearman": _spearman, "auroc": _auroc, "ap": _ap, "bce": _bce, "brier": _brier, "ece": _ece}
+_FUNCTIONS = {"pearson": _pearson, "spearman": _spearman, "auroc": _auroc, "ap": _ap, "bce": _bce, "brier": _brier, "ece": ece}

@@ -35,6 +35,11 @@ def difference(a: Statistic, b: Statistic) -> Statistic:
     return Statistic(a.value - b.value, a.replicates - b.replicates, a.n, a.clusters)
 
 
+def average(found: list[Statistic]) -> Statistic:
+    """Mean of statistics of the same items, such as those of the seeds of a head: replicates are paired."""
+    return found[0]._replace(value=float(np.mean([f.value for f in found])), replicates=np.mean([f.replicates for f in found], 0))
+
+
 def statistics(task: str, items: pd.DataFrame, score: np.ndarray) -> Statistics:
     """All statistics of one task for one score. `items` as the task makes them; score (N,), higher = better."""
     items = items.assign(score=np.asarray(score, float))

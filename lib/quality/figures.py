@@ -205,8 +205,8 @@ def by_package(items: pd.DataFrame, methods: list[str], least: int = 8) -> pd.Da
     return pd.DataFrame(lines).T.rename_axis("package")
 
 
-def difference_plot(table: pd.DataFrame, method: str) -> plt.Figure:
-    """Differences with intervals, one row a measure, one marker a method compared with; right of zero `method` is better."""
+def difference_plot(table: pd.DataFrame, method: str, better: str = "right") -> plt.Figure:
+    """Differences with intervals, one row a measure, one marker a method compared with; on which side of zero `method` is `better`."""
     measures = list(dict.fromkeys(table.index.get_level_values(0)))
     others = in_order(table.index.get_level_values(1))
     apart = min(0.16, 0.8 / max(1, len(others)))  # between two methods; a measure has 1
@@ -221,7 +221,7 @@ def difference_plot(table: pd.DataFrame, method: str) -> plt.Figure:
     axis.set_yticks(range(len(measures)), measures, fontsize="small")
     axis.invert_yaxis()
     axis.xaxis.set_major_locator(plt.MaxNLocator(6))
-    axis.set_xlabel(f"{method} minus the other (right: {method} is better)")
+    axis.set_xlabel(f"{method} minus the other ({better}: {method} is better)")
     axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5), title="compared with")
     return figure
 
