@@ -58,6 +58,7 @@ def pre_countdown(t, l, d):
     return torch.cat([ratio, rpe(t, l, d // 2, clip=16)])
 
 
+ZEROS = ("none", "number-in-prompt")
 FORMULAS = {
     "pre-nyquist": pre_nyquist,
     "pre-countdown": pre_countdown,
@@ -112,11 +113,11 @@ def test_saturates_past_the_target(name):
 
 @pytest.mark.parametrize("name", SIGNALS)
 def test_no_limit_on_the_length(name):
-    """No table ends anywhere: finite up to l = 100,000, and (but for `none`) still moving near the end."""
+    """No table ends anywhere: finite up to l = 100,000, and (but for those of zeros) still moving near the end."""
     signal, l = make(name), 100_000
     out = signal(torch.tensor([[1, l // 2, l - 5, l, l + 1]]), torch.tensor([l]))[0]
     assert out.isfinite().all()
-    assert (not torch.equal(out[1], out[3])) == (name != "none")
+    assert (not torch.equal(out[1], out[3])) == (name not in ZEROS)
 
 
 @pytest.mark.parametrize("name", ["pre", "pre-official", "pre-nyquist", "rpe", "rpe-clipped", "lrpe"])
@@ -226,7 +227,7 @@ def test_random_countdown_is_noise():
     assert torch.equal(make("rpe-random", 64)(torch.tensor([1, 2]), torch.tensor([5000]))[0].double(), table[:2])  # and fixed
 
 
-@pytest.mark.parametrize("name", [n for n in SIGNALS if n not in ("none", "lrpe", "countdown")])
+@pytest.mark.parametrize("name", [n for n in SIGNALS if n not in (*ZEROS, "lrpe", "countdown")])
 def test_noise_in_training_only(name):
     """Two calls agree in eval mode; `signal.train()` alone makes them differ."""
     signal, step, length = make(name, 64), torch.arange(1, 21), torch.tensor([20, 40])
@@ -235,7 +236,7 @@ def test_noise_in_training_only(name):
     assert not torch.equal(signal(step, length), signal(step, length))
 
 
-@pytest.mark.parametrize("name", ["none", "lrpe", "countdown"])
+@pytest.mark.parametrize("name", [*ZEROS, "lrpe", "countdown"])
 def test_no_noise_by_definition(name):
     signal, step, length = make(name), torch.arange(1, 21), torch.tensor([20, 40])
     clean = signal(step, length)

@@ -15,13 +15,14 @@ from sacrebleu.metrics import BLEU
 from torch import Tensor
 from transformers import LogitsProcessorList
 
-from lib.length.models import ALLOWANCE, ForcedLength
+from lib.length.control import ALLOWANCE
+from lib.length.models import ForcedLength
 from lib.progress import progress
 from lib.results import RESAMPLES, cluster_bootstrap, interval
-from lib.seq2seq import seq2seq_batch, source_batch
 
 OUTLIER = 20  # tokens; the paper's bound
 LONGEST_REQUEST = 4  # times the training cut
+MOST_LOGITS = 2**28  # in a batch, one gigabyte: large vocabularies make smaller batches
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 BLEU_STATISTICS = [f"bleu_{i}" for i in range(10)]  # lengths of hypothesis and reference, then matches and counts of 1- to 4-grams
 
@@ -67,7 +68,8 @@ def generate(
 ) -> pd.DataFrame:
     """Generate one output a source; columns `generated_length`, `capped`, `tokens` (ids without EOS), in the order given.
 
-    sources: token ids, EOS at the end. target_lengths (N,), in what the model counts. Requests of similar length are decoded together.
+    sources: token ids, EOS at the end (of a decoder-only model: prompts, without EOS). target_lengths (N,), in what the model counts.
+    Requests of similar length are decoded together.
     `forced` masks EOS until the requested number of tokens and forces it there; `controlled=False` hides the length from the model (with
     `forced`, the stock model cut to size).
     """
@@ -76,14 +78,13 @@ def generate(
     for start in progress(range(0, len(order), batch_size), "generating"):
         part = order[start : start + batch_size]
         lengths = torch.as_tensor(target_lengths[part], device=model.device)
+        batch = model.source_batch([sources[i] for i in part], lengths if controlled else None)
+        first = model.prompt_length(batch)
         limit = int(lengths.max()) + ALLOWANCE + 1  # one more: some models are made to emit EOS at the limit, which must not count
         if counting is not None:
-            limit = model.most_new_tokens(int(lengths.max()))
-        options = {"target_length": lengths} if controlled else {}
-        if forced:
-            options["logits_processor"] = LogitsProcessorList([ForcedLength(lengths, eos)])
-        batch = source_batch(model, [sources[i] for i in part])
-        out = model.generate(**batch, max_new_tokens=limit, num_beams=beams, do_sample=False, **options)[:, 1:]  # (B, T), no start token
+            limit = model.most_new_tokens(int(lengths.max()), batch["input_ids"].shape[1])
+        options = {"logits_processor": LogitsProcessorList([ForcedLength(lengths, eos, first)])} if forced else {}
+        out = model.generate(**batch, max_new_tokens=limit, num_beams=beams, do_sample=False, **options)[:, first:]  # (B, T), new tokens
         sizes, ended = output_lengths(out, eos)
         content = [row[: size - 1] if done else row for row, size, done in zip(out.tolist(), sizes.tolist(), ended.tolist())]
         if counting is not None:
@@ -108,12 +109,13 @@ def negative_log_likelihood(
     """
     rows = [None] * len(sources)
     order = np.argsort([len(t) for t in targets], kind="stable")
+    logits_a_row = model.config.get_text_config().vocab_size * max((len(t) for t in targets), default=1)
+    batch_size = max(1, min(batch_size, MOST_LOGITS // logits_a_row))
     for start in range(0, len(order), batch_size):
         part = order[start : start + batch_size]
-        batch = seq2seq_batch(model, [sources[i] for i in part], [targets[i] for i in part])
+        lengths = None if target_lengths is None else torch.as_tensor(target_lengths[part], device=model.device)
+        batch = model.pair_batch([sources[i] for i in part], [targets[i] for i in part], lengths)
         labels = batch.pop("labels")
-        if target_lengths is not None:
-            batch["target_length"] = torch.as_tensor(target_lengths[part], device=model.device)
         logits = model(**batch).logits
         log_p = logits.float().log_softmax(-1)  # (B, T, V)
         loss = -log_p.gather(2, labels.clamp(min=0)[:, :, None])[:, :, 0]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from lib.length import evaluation
 from lib.length.corpora import DATASETS
+from lib.length.decoder_only import GATES
 from lib.length.finetuning import Data, Settings, prepare, signal_options, trained_model
 from lib.length.signals import SIGNALS, LengthSignal
 from lib.parameters import check_names, check_seeds, model_label, settings_from
@@ -31,7 +32,8 @@ FAULTS = ("noise-at-inference", "no-signal-at-first-step")
 
 
 def plan(parts: list[str], parameters: dict) -> list[Unit]:
-    """The units of these parts for a notebook's parameters (`signals`, `seeds` and the fields of Settings; others are ignored).
+    """The units of these parts for a notebook's parameters (`signals`, `seeds`, the fields of Settings, and `gate`, of decoder-only models,
+    where a notebook has it; others are ignored).
 
     Needs no data at hand. Raises ValueError for anything unknown or out of range, naming the valid choices, before anything is computed.
     """
@@ -43,6 +45,9 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
     settings = settings_from(Settings, parameters)
     data, values = DATASETS[settings.dataset].fingerprint(), dataclasses.asdict(settings)
     model = model_label(settings.model)
+    if "gate" in parameters:
+        check_names("gate", [parameters["gate"]], GATES)
+        values |= {"gate": parameters["gate"]}
 
     def runs(part: str) -> list[tuple[str, int]]:
         """Signal and seed of each unit of a part."""
@@ -148,11 +153,7 @@ class _FirstStepFault(nn.Module):
 
     def forward(self, step: Tensor, target_length: Tensor) -> Tensor:
         embedding = self.signal(step, target_length)
-        one_left = (
-            self.signal(step, step[:1] + 1 + torch.zeros_like(target_length))
-            if self.signal.__class__.__name__.endswith("ReversePosition")
-            else 0
-        )
+        one_left = self.signal(step, torch.full_like(target_length, 2)) if self.signal.__class__.__name__.endswith("ReversePosition") else 0
         return torch.where((step == 1)[:, None], one_left, embedding)
 
 

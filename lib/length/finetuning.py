@@ -1,6 +1,7 @@
 """Data, base model and fine-tuning of the length-control experiment: from its settings to a trained model, each made once and cached."""
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,17 +13,19 @@ import transformers
 from accelerate import PartialState
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoTokenizer, BartForConditionalGeneration
+from transformers import AutoConfig, AutoTokenizer, BartForConditionalGeneration
 
 from lib import paths, small_bart
 from lib.device import best_device
 from lib.length import evaluation, tiny_bart
 from lib.length.corpora import DATASETS, Corpus
 from lib.length.counting import Counting
-from lib.length.models import LengthControlled, plain_generation
+from lib.length.lora import add_lora
+from lib.length.models import LengthControlled, is_decoder_only, plain_generation
+from lib.length.prompts import prompt_ids, response_ids
 from lib.pretrained import save_whole
+from lib.quality.language_models import SMOLLM2, smollm2_folder
 from lib.results import write_atomically
-from lib.seq2seq import seq2seq_batch
 from lib.training import train
 from lib.units import Unit
 
@@ -51,8 +54,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.dataset not in DATASETS:
             raise ValueError(f"unknown data set {self.dataset!r}: choose one of {', '.join(DATASETS)}")
-        if self.model != "tiny-bart" and not Path(self.model).is_dir() and self.model.count("/") != 1:
-            raise ValueError(f"unknown model {self.model!r}: 'tiny-bart', a folder, or a hub name such as 'facebook/bart-large'")
+        if self.model not in ("tiny-bart", SMOLLM2) and not Path(self.model).is_dir() and self.model.count("/") != 1:
+            raise ValueError(
+                f"unknown model {self.model!r}: 'tiny-bart', {SMOLLM2!r}, a folder, or a hub name such as 'facebook/bart-large'"
+            )
         least = {"max_train_length": 6, "finetune_updates": 1, "tokens_per_batch": 1, "items": 1}  # 6: requests start at 2
         for name, value in least.items():
             if getattr(self, name) < value:
@@ -99,13 +104,17 @@ def prepare(settings: Settings) -> Data:
     """Load the corpus, make (or find) the base model, tokenise. Raises ValueError where no training pair is short enough."""
     corpus = DATASETS[settings.dataset]
     table = corpus.load().to_pandas()
-    base = _tiny_bart(settings, table) if settings.model == "tiny-bart" else settings.model
+    base = _base_model(settings, table)
     tokenizer = AutoTokenizer.from_pretrained(base)
     if (table["source"].str.strip() == "").any():
         raise ValueError("empty source: every example needs at least one input token")
     limit = corpus.max_source
-    source_ids = [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in _encode(tokenizer, table["source"])]
-    target_ids = _encode(tokenizer, table["target"])
+    if is_decoder_only(AutoConfig.from_pretrained(base)):
+        source_ids = prompt_ids(tokenizer, table["source"].tolist(), corpus.labels, limit)
+        target_ids = response_ids(tokenizer, table["target"].tolist())
+    else:
+        source_ids = [row if len(row) <= limit else [*row[: limit - 1], row[-1]] for row in _encode(tokenizer, table["source"])]
+        target_ids = _encode(tokenizer, table["target"])
     length = len if corpus.counted == "tokens" else Counting(tokenizer, corpus.counted).length
     pairs = table.assign(source_ids=source_ids, target_ids=target_ids, length=[length(row) for row in target_ids])
     data = Data(pairs, tokenizer, base, corpus)
@@ -118,6 +127,13 @@ def prepare(settings: Settings) -> Data:
 
 def _encode(tokenizer, texts: pd.Series) -> list[list[int]]:
     return tokenizer(texts.tolist(), verbose=False)["input_ids"]
+
+
+def _base_model(settings: Settings, table: pd.DataFrame) -> Path | str:
+    """Folder or hub name of the model to fine-tune; those of the study are made where the cache lacks them."""
+    if settings.model == "tiny-bart":
+        return _tiny_bart(settings, table)
+    return smollm2_folder() if settings.model == SMOLLM2 else settings.model
 
 
 def _tiny_bart(settings: Settings, table: pd.DataFrame) -> Path:
@@ -142,24 +158,47 @@ def _tiny_bart(settings: Settings, table: pd.DataFrame) -> Path:
 
 
 def trained_model(unit: Unit, settings: Settings, data: Data) -> nn.Module:
-    """The base model fine-tuned with the unit's signal and seed, from the cache or trained now. In eval mode."""
-    torch.manual_seed(unit.seed)  # a learned signal starts from the seed
+    """The base model fine-tuned with the unit's signal and seed, from the cache or trained now. In eval mode.
+
+    Encoder-decoders are trained whole; of decoder-only models LoRA, gate and signal, which is then all that the cache holds. Their gate is
+    "tanh", unless the unit's parameters have another `gate`.
+    """
+    torch.manual_seed(unit.seed)  # a learned signal starts from the seed, and so does LoRA
     options = {name: value for name, value in unit.parameters.items() if name not in dataclasses.asdict(settings)}
-    model = LengthControlled.from_pretrained(str(data.base), signal=unit.method, signal_options=options, counted=data.corpus.counted)
-    model.generation_config = plain_generation(model.generation_config)
-    needed = evaluation.buckets(settings.max_train_length)[-1][1] + evaluation.ALLOWANCE  # what the longest request may run to
-    if model.counting is None and model.max_target_length is not None and model.max_target_length < needed:
-        raise ValueError(f"{settings.model} has {model.max_target_length} decoder positions, but the requested lengths need {needed}")
+    gate = options.pop("gate", None)
+    model = LengthControlled.from_pretrained(
+        str(data.base), signal=unit.method, signal_options=options, counted=data.corpus.counted, gate=gate
+    )
+    model.config.eos_token_id = data.tokenizer.eos_token_id  # what ends the targets; chat models have several that may end a turn
+    model.generation_config = plain_generation(model.generation_config, model.config.eos_token_id)
+    if model.counting is None:  # what the longest request may run to
+        check_room(
+            model, data.pairs["source_ids"], evaluation.buckets(settings.max_train_length)[-1][1] + evaluation.ALLOWANCE, settings.model
+        )
+    if is_decoder_only(model.config):
+        add_lora(model)
     stored = model_file(unit)
     if stored.exists():
-        model.load_state_dict(load_file(stored), strict=False)
+        found = model.load_state_dict(load_file(stored), strict=False)
+        if found.unexpected_keys:
+            raise ValueError(f"{stored.name} is of another model: it holds {found.unexpected_keys[0]}; remove it to train again")
         return model.eval().to(best_device())
     pairs = data.split(*LEARNED, high=settings.max_train_length)
     fine_tune(model, pairs, settings, seed=unit.seed, checkpoint=stored.with_suffix(".checkpoint"))
-    weights = {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
+    weights = {name: parameter.detach().contiguous() for name, parameter in model.named_parameters() if parameter.requires_grad}
     if PartialState().is_main_process:
         write_atomically(stored, lambda partial: save_file(weights, partial))
     return model
+
+
+def check_room(model: nn.Module, sources: Iterable[list[int]], tokens: int, name: str = "the model") -> None:
+    """Raise ValueError unless an output of that many tokens fits the positions of a model, behind the longest of these sources."""
+    batch = model.source_batch([max(sources, key=len)], torch.tensor([tokens]))  # with the number asked for, where prompts have it
+    width = batch["input_ids"].shape[1]
+    room = model.most_target_tokens(width)
+    if room is not None and room < tokens:
+        where = f" behind a prompt of {width} tokens" if model.prompt_length(batch) == width else ""
+        raise ValueError(f"{name} has {room} decoder positions{where}, but the requested lengths need {tokens}")
 
 
 def model_file(unit: Unit) -> Path:
@@ -172,17 +211,14 @@ def fine_tune(model: nn.Module, pairs: pd.DataFrame, settings: Settings, *, seed
     """Cross-entropy fine-tuning of a LengthControlled model on `pairs` (source_ids, target_ids, length), each target's own length as l."""
     sources, targets, counted = pairs["source_ids"].tolist(), pairs["target_ids"].tolist(), pairs["length"].to_numpy()
     lengths = np.array([len(t) for t in targets])  # in tokens
-    limit = model.max_target_length
-    if limit is not None and lengths.max() > limit:
-        raise ValueError(f"a training target has {lengths.max()} tokens, beyond the model's {limit} decoder positions")
+    check_room(model, sources, int(lengths.max()))
 
     def collate(indices: np.ndarray, rng: np.random.Generator) -> dict[str, Tensor]:
-        batch = seq2seq_batch(model, [sources[i] for i in indices], [targets[i] for i in indices])
-        return {**batch, "target_length": torch.as_tensor(counted[indices], device=model.device)}
+        return model.pair_batch([sources[i] for i in indices], [targets[i] for i in indices], torch.as_tensor(counted[indices]))
 
     return train(
         model,
-        np.stack([lengths, [len(s) for s in sources]], 1),
+        np.stack([lengths, model.widest_input(np.array([len(s) for s in sources]), lengths)], 1),
         collate,
         updates=settings.finetune_updates,
         learning_rate=settings.learning_rate,

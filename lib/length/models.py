@@ -1,57 +1,57 @@
-"""Any encoder-decoder of transformers, with a length signal added to its decoder inputs at one point.
+"""Any encoder-decoder of transformers, with a length signal added to its decoder inputs at one point; and the one way to make a
+length-controlled model, decoder-only ones (lib.length.decoder_only) included.
 
 X_t = E_t + P_t + signal(t, l). The embedding E and the signal are handed to the decoder as `decoder_inputs_embeds`; the decoder adds
 its own positions P (BART, Marian) or none (T5). No modelling file is copied, and with a zero signal the model is the stock model.
 """
 
-import sys
+from collections.abc import Callable
 from functools import lru_cache
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig, LogitsProcessor, PretrainedConfig
-from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
 
+from lib.length.control import LengthControl, check_target_length
 from lib.length.counting import Counting
-from lib.length.signals import LengthSignal, make_signal
-
-ALLOWANCE = 100  # tokens an output may run past its requested length before it is cut
-
-
-def check_target_length(target_length: Tensor, batch_size: int, max_length: int | None = None) -> None:
-    """Raise ValueError, saying what to do, unless `target_length` is (B,) positive integers that the model's positions can hold."""
-    if not isinstance(target_length, Tensor) or target_length.is_floating_point() or target_length.dtype == torch.bool:
-        raise ValueError("target_length must be an integer tensor of shape (batch,), one number of tokens (EOS included) an example")
-    if target_length.shape != (batch_size,):
-        raise ValueError(
-            f"target_length has shape {tuple(target_length.shape)}, but the batch has {batch_size} examples: give one length each"
-        )
-    if (target_length <= 0).any():
-        raise ValueError(f"target_length must be at least 1 (EOS alone), not {target_length.min().item()}")
-    if max_length is not None and (target_length > max_length).any():
-        raise ValueError(f"target_length {target_length.max().item()} is beyond the model's {max_length} decoder positions")
+from lib.length.decoder_only import DecoderOnlyMixin, check_decoder_only
+from lib.length.signals import make_signal
+from lib.seq2seq import seq2seq_batch, source_batch
 
 
-class LengthControlMixin:
+class LengthControlMixin(LengthControl):
     """What is added to a stock encoder-decoder class: the signal, and `target_length` in `forward` and `generate`."""
 
-    def __init__(self, config: PretrainedConfig, *args, **kwargs):
-        super().__init__(config, *args, **kwargs)
-        name, options = config.length_signal["name"], config.length_signal["options"]
-        self.length_signal = make_signal(name, config.d_model, **options)
-        self.counting: Counting | None = None  # what lengths count other than tokens
+    def complete(self, tokenizer: Callable[[], object]) -> None:
+        if "counted" in self.config.length_signal:
+            self.counting = Counting(tokenizer(), self.config.length_signal["counted"])
 
-    def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, LengthSignal):  # transformers calls this for weights that a checkpoint lacks
-            if hasattr(module, "reset_parameters"):
-                module.reset_parameters()
-        else:
-            super()._init_weights(module)
-
-    @property
-    def max_target_length(self) -> int | None:
-        """Number of decoder positions, or None where positions are relative (T5)."""
+    def most_target_tokens(self, source_width: int) -> int | None:
+        """Number of decoder positions, whatever the source, or None where positions are relative (T5)."""
         return getattr(self.config, "max_position_embeddings", None)
+
+    def source_batch(self, sources: list[list[int]], target_length: Tensor | None = None) -> dict[str, Tensor]:
+        """Inputs of `generate`: input_ids and attention_mask (B, S), padded on the right, and target_length (B,) if there is one."""
+        return source_batch(self, sources) | self._told(target_length)
+
+    def pair_batch(self, sources: list[list[int]], targets: list[list[int]], target_length: Tensor | None = None) -> dict[str, Tensor]:
+        """Inputs of `forward` under teacher forcing: `source_batch`, labels and decoder_input_ids (B, T); logits are (B, T, V)."""
+        return seq2seq_batch(self, sources, targets) | self._told(target_length)
+
+    def _told(self, target_length: Tensor | None) -> dict[str, Tensor]:
+        return {} if target_length is None else {"target_length": target_length.to(self.device)}
+
+    @staticmethod
+    def prompt_length(batch: dict[str, Tensor]) -> int:
+        """Tokens in front of the first new one in what `generate` returns for a batch: the start token."""
+        return 1
+
+    @staticmethod
+    def widest_input(source_tokens: np.ndarray, target_tokens: np.ndarray) -> np.ndarray:
+        """Tokens of the longer input of each pair beside the target itself. (N,), (N,) -> (N,)"""
+        return source_tokens
 
     def forward(
         self,
@@ -117,53 +117,58 @@ class LengthControlMixin:
                 inputs["written"] = self.counting.sizes.to(cached.device)[cached].sum(1)
         return inputs
 
-    def generate(self, inputs: Tensor | None = None, *, target_length: Tensor | None = None, **kwargs):
-        """Stock `generate` (greedy, beams, sampling; cache on or off); `target_length` (B,) asks for that many tokens (words, characters)
-        an example.
 
-        Unless the caller sets a limit, outputs may run ALLOWANCE tokens past the longest request.
-        """
-        source = inputs if inputs is not None else kwargs.get("input_ids")
-        if source is not None and source.shape[-1] == 0:
-            raise ValueError("empty source: every example needs at least one input token")
-        if target_length is not None:
-            if source is not None:
-                check_target_length(target_length, len(source), self.max_target_length if self.counting is None else None)
-            kwargs["target_length"] = target_length
-            if not kwargs.keys() & {"max_new_tokens", "max_length", "generation_config", "stopping_criteria"}:
-                kwargs["max_new_tokens"] = self.most_new_tokens(int(target_length.max()))
-        return super().generate(inputs, **kwargs)
+def plain_generation(habits: GenerationConfig, eos_token_id: int | None = None) -> GenerationConfig:
+    """Greedy, with a checkpoint's special tokens: its other habits (beams, least lengths, penalties) would move lengths.
 
-    def most_new_tokens(self, target_length: int) -> int:
-        """Tokens at which an output of that request is cut: ALLOWANCE more than it may take, as far as positions go."""
-        most = target_length if self.counting is None else self.counting.most_tokens(target_length)
-        return min(most + ALLOWANCE, self.max_target_length or sys.maxsize)
-
-
-def plain_generation(habits: GenerationConfig) -> GenerationConfig:
-    """Greedy, with a checkpoint's special tokens: its other habits (beams, least lengths, penalties) would move lengths."""
-    special = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id")
-    return GenerationConfig(**{name: getattr(habits, name) for name in special})
+    `eos_token_id`: the one that ends an output, unless it is the checkpoint's.
+    """
+    names = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id")
+    special = {name: getattr(habits, name) for name in names}
+    if eos_token_id is not None:
+        special["eos_token_id"] = eos_token_id
+    if special["pad_token_id"] is None:  # it only fills up what has ended
+        special["pad_token_id"] = special["eos_token_id"]
+    return GenerationConfig(**special)
 
 
 @lru_cache
-def controlled_class(base: type) -> type:
+def controlled_class(mixin: type, base: type) -> type:
     """The stock class `base` with length control mixed in."""
-    return type(f"LengthControlled{base.__name__}", (LengthControlMixin, base), {"__module__": __name__})
+    return type(f"LengthControlled{base.__name__}", (mixin, base), {"__module__": __name__})
 
 
-def _with_signal(config: PretrainedConfig, signal: str | None, options: dict, counted: str = "tokens") -> type:
+def is_decoder_only(config: PretrainedConfig) -> bool:
+    """Whether length control takes a model of this configuration for a causal one: those of encoder-decoders have a causal class too."""
+    return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+
+
+def _with_signal(config: PretrainedConfig, signal: str | None, options: dict, counted: str = "tokens", gate: str | None = None) -> type:
     """Record the signal, and what lengths count, in the configuration and return the controlled class for it."""
-    if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
+    causal = is_decoder_only(config)
+    if not causal and type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
         raise ValueError(
-            f"{config.model_type!r} is not an encoder-decoder of transformers: length control here needs one (BART, T5, Marian, ...)"
+            f"{config.model_type!r} is neither an encoder-decoder of transformers (BART, T5, Marian, ...) nor a causal language model "
+            "(Llama, GPT-2, ...): length control here needs one"
         )
     if signal is not None:
         config.length_signal = {"name": signal, "options": options} | ({"counted": counted} if counted != "tokens" else {})
+        config.length_signal |= {"gate": gate or "tanh"} if causal else {}
     elif not hasattr(config, "length_signal"):
         raise ValueError("this checkpoint has no length signal yet: say which, for example signal='pre'")
-    make_signal(config.length_signal["name"], config.d_model, **config.length_signal["options"])  # unknown names end here
-    return controlled_class(MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)])
+    elif gate is not None:
+        raise ValueError("gate comes with a signal: name both, or neither to take those that the checkpoint remembers")
+    width = config.get_text_config().hidden_size
+    made = make_signal(config.length_signal["name"], width, **config.length_signal["options"])  # unknown names end here
+    if causal:
+        base = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+        check_decoder_only(base, config.length_signal)
+        return controlled_class(DecoderOnlyMixin, base)
+    if gate is not None:
+        raise ValueError("an encoder-decoder has no gate: its signal is added as it is")
+    if made.in_prompt:
+        raise ValueError(f"{config.length_signal['name']!r} is for decoder-only models, whose prompts have a place for the number")
+    return controlled_class(LengthControlMixin, MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)])
 
 
 class LengthControlled:
@@ -174,27 +179,39 @@ class LengthControlled:
     """
 
     @staticmethod
-    def from_pretrained(name: str, signal: str | None = None, signal_options: dict | None = None, counted: str = "tokens", **kwargs):
+    def from_pretrained(
+        name: str,
+        signal: str | None = None,
+        signal_options: dict | None = None,
+        counted: str = "tokens",
+        gate: str | None = None,
+        **kwargs,
+    ):
         """Load a checkpoint by hub name or folder. A checkpoint saved from here remembers its signal; `signal` replaces it.
 
-        `counted`: what lengths count, "tokens", "words" or "characters"; the last two need the tokenizer beside the checkpoint.
+        `counted`: what lengths count, "tokens", "words" or "characters"; the last two need the tokenizer beside the checkpoint, and an
+        encoder-decoder. `gate`: of a decoder-only model, see lib.length.decoder_only.
         `kwargs` go to the `from_pretrained` of transformers. Weights are float32 unless `dtype` says otherwise, also where they are stored
         in half precision, which fine-tuning does not survive.
         """
         kwargs = {"dtype": torch.float32, **kwargs}
+        revision = kwargs.get("revision", "main")
         if "config" not in kwargs:
-            kwargs["config"] = AutoConfig.from_pretrained(name, revision=kwargs.get("revision", "main"))
-        loaded = _with_signal(kwargs["config"], signal, signal_options or {}, counted).from_pretrained(name, **kwargs)
-        model = loaded[0] if kwargs.get("output_loading_info") else loaded
-        if "counted" in model.config.length_signal:
-            tokenizer = AutoTokenizer.from_pretrained(name, revision=kwargs.get("revision", "main"))
-            model.counting = Counting(tokenizer, model.config.length_signal["counted"])
-        return loaded
+            kwargs["config"] = AutoConfig.from_pretrained(name, revision=revision)
+        model = _with_signal(kwargs["config"], signal, signal_options or {}, counted, gate).from_pretrained(name, **kwargs)
+        (model[0] if isinstance(model, tuple) else model).complete(lambda: AutoTokenizer.from_pretrained(name, revision=revision))
+        return model
 
     @staticmethod
-    def from_config(config: PretrainedConfig, signal: str | None = None, signal_options: dict | None = None):
+    def from_config(config: PretrainedConfig, signal: str | None = None, signal_options: dict | None = None, gate: str | None = None):
         """A randomly initialised model of this configuration."""
-        return _with_signal(config, signal, signal_options or {})(config)
+        model = _with_signal(config, signal, signal_options or {}, gate=gate)(config)
+        model.complete(_no_tokenizer)
+        return model
+
+
+def _no_tokenizer() -> None:
+    raise ValueError("this signal needs the tokenizer beside a checkpoint: load one by from_pretrained")
 
 
 class ForcedLength(LogitsProcessor):

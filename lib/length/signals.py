@@ -7,7 +7,7 @@ emits, EOS included, so t = l at the input that must predict EOS. No signal has 
 This file imports only torch; copy it into your own project.
 
 Sources: PRE - Botcazou et al., arXiv 2512.06938. RPE - the countdown baseline of the same paper. LRPE - Takase & Okazaki 2019.
-`pre-nyquist`, `pre-countdown`, `countdown`, `linear` and `bucket` are this study's.
+`pre-nyquist`, `pre-countdown`, `countdown`, `linear`, `bucket` and `number-in-prompt` are this study's.
 """
 
 import math
@@ -29,6 +29,8 @@ class LengthSignal(nn.Module):
 
     Training noise is added to the quantity in training mode only (`model.eval()` switches it off, `signal.train()` alone on).
     """
+
+    in_prompt = False  # whether the length is asked for in the prompt instead
 
     def __init__(self, d_model: int):
         super().__init__()
@@ -67,6 +69,12 @@ class NoSignal(LengthSignal):
 
     def encode(self, quantity: Tensor) -> Tensor:
         return quantity.new_zeros(*quantity.shape, self.d_model)
+
+
+class NumberInPrompt(NoSignal):
+    """Zeros: the prompt of a decoder-only model says the number instead, as people do who ask for a length (see lib.length.prompts)."""
+
+    in_prompt = True
 
 
 class ProgressRatio(LengthSignal):
@@ -233,6 +241,7 @@ def hashed_normal(index: Tensor) -> Tensor:
 
 SIGNALS = {
     "none": NoSignal,
+    "number-in-prompt": NumberInPrompt,
     "pre": ProgressRatio,
     "pre-official": OfficialProgressRatio,
     "pre-nyquist": NyquistRatio,

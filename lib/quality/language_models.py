@@ -69,7 +69,7 @@ class LanguageModel:
         `dtype`, unless given: bfloat16 on a GPU with bfloat16 arithmetic for a model that is stored in it, as large ones are; float32 for
         all others, and on CPUs. So nothing is rounded on loading, and a head trained on one machine belongs to the model on every other.
         """
-        folder = _smollm2() if name == SMOLLM2 else name
+        folder = smollm2_folder() if name == SMOLLM2 else name
         if not Path(folder).is_dir() and str(folder).count("/") != 1:
             raise ValueError(f"unknown language model {name!r}: {SMOLLM2!r}, a folder, or a hub name such as 'allenai/OLMo-2-0425-1B-SFT'")
         device = best_device()
@@ -129,8 +129,7 @@ class LanguageModel:
 
         A prompt that begins with it already, as chat templates may, gets no second one; an empty prompt stays empty.
         """
-        bare, whole = (self.tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
-        prefix = next(whole[:start] for start in range(len(whole)) if whole[start : start + len(bare)] == bare)
+        prefix = start_of_text(self.tokenizer)
         ids = self.tokenizer(list(prompts), add_special_tokens=False, verbose=False)["input_ids"]
         return [row if not row or row[: len(prefix)] == prefix else prefix + row for row in ids]
 
@@ -198,6 +197,12 @@ class LanguageModel:
             raise ValueError(f"{self.name}: the model transforms its logits after the unembedding, which this study does not handle")
 
 
+def start_of_text(tokenizer) -> list[int]:
+    """Token ids that the tokenizer itself puts before a text: a start token for Llama and Tower, mostly none."""
+    bare, whole = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
+    return next(whole[:start] for start in range(len(whole)) if whole[start : start + len(bare)] == bare)
+
+
 def unspaced(tokenizer, output: str) -> str:
     """What the tokenizer is given of an output: without its first space where the tokenizer itself puts one before every text (Llama 2)."""
     return output.removeprefix(" ") if _spaces(tokenizer) else output
@@ -218,7 +223,7 @@ def texts_hash(texts: list[Text]) -> str:
     return hashlib.sha256(flat.tobytes()).hexdigest()[:16]
 
 
-def _smollm2() -> Path:
+def smollm2_folder() -> Path:
     """Folder with the packaged model as safetensors, made once from its GGUF file."""
     folder = paths.CACHE / "models" / f"{SMOLLM2}-{_GGUF_SHA256[:8]}"
     if (folder / "config.json").exists():
