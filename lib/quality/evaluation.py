@@ -65,9 +65,9 @@ def token_statistics(items: pd.DataFrame, wrong: np.ndarray, text: np.ndarray, s
     kind = items["slice"].str.removeprefix("type=").to_numpy()[text]
     table = pd.DataFrame({"gold": 1.0 - wrong, "group": items["group"].to_numpy()[text], "score": np.asarray(score, float), "kind": kind})
     types = error_types(items)
-    found = _agree(table[table["kind"].isin(set(types) - {HOME_GROUND})], "token", ("auroc",))
+    found = agree(table[table["kind"].isin(set(types) - {HOME_GROUND})], "token", ("auroc",))
     for name in types:
-        found |= _agree(table[table["kind"] == name], f"token:type={name}", ("auroc",))
+        found |= agree(table[table["kind"] == name], f"token:type={name}", ("auroc",))
     return found
 
 
@@ -99,8 +99,8 @@ def word_statistics(items: pd.DataFrame, words: Words, score: np.ndarray) -> Sta
     table = table.assign(group=items["group"].to_numpy()[words.item], slice=items["slice"].to_numpy()[words.item])
     found = {}
     for name, part in table.groupby("slice"):
-        found |= _agree(part, f"words:{name}", ("auroc",))
-        reverse = _agree(part.assign(gold=1 - part["gold"], score=-part["score"]), f"words:{name}", ("ap",))
+        found |= agree(part, f"words:{name}", ("auroc",))
+        reverse = agree(part.assign(gold=1 - part["gold"], score=-part["score"]), f"words:{name}", ("ap",))
         found[f"words:{name}", "ap_bad"] = reverse[f"words:{name}", "ap"]
         found[f"words:{name}", "mcc"] = _mcc(part)
     return found
@@ -134,12 +134,16 @@ def joined(task: str, items: pd.DataFrame, score: np.ndarray) -> Statistics:
     """How well a way to join token scores serves a task: Pearson with graded gold, AUROC where gold is right or wrong. By slice; of edited
     texts all errors but home ground, of own translations all together.
     """
-    items = items.assign(score=np.asarray(score, float))
-    metric = "auroc" if items["gold"].isin((0, 1)).all() else "pearson"
+    items, metric = items.assign(score=np.asarray(score, float)), metric_of(items)
     if _is_edited(items):
-        return _agree(graded_errors(items), "errors", (metric,))
+        return agree(graded_errors(items), "errors", (metric,))
     parts = [("all", items)] if task == OWN_TRANSLATIONS else items.groupby("slice", sort=False)
-    return {key: found for name, part in parts for key, found in _agree(part, name, (metric,)).items()}
+    return {key: found for name, part in parts for key, found in agree(part, name, (metric,)).items()}
+
+
+def metric_of(items: pd.DataFrame) -> str:
+    """AUROC where gold is right or wrong, Pearson where it is graded."""
+    return "auroc" if items["gold"].isin((0, 1)).all() else "pearson"
 
 
 def graded_errors(items: pd.DataFrame) -> pd.DataFrame:
@@ -174,8 +178,8 @@ def above(many: pd.DataFrame, alone: pd.DataFrame) -> tuple[pd.Series, pd.Series
     return by_set["above"], by_set["ties"]
 
 
-def _agree(items: pd.DataFrame, name: str, metrics: tuple[str, ...] | None) -> Statistics:
-    """`metrics` None: all that gold and score allow."""
+def agree(items: pd.DataFrame, name: str, metrics: tuple[str, ...] | None) -> Statistics:
+    """Agreement of `score` with `gold`, as the slice `name`. `metrics` None: all that gold and score allow."""
     if items.empty:
         return {}
     values, replicates = agreement(items["score"].to_numpy(), items["gold"].to_numpy(), items["group"].to_numpy(), metrics)
@@ -183,7 +187,7 @@ def _agree(items: pd.DataFrame, name: str, metrics: tuple[str, ...] | None) -> S
 
 
 def _correlation(items: pd.DataFrame, name: str = "all") -> Statistics:
-    return _agree(items, name, ("pearson", "spearman"))
+    return agree(items, name, ("pearson", "spearman"))
 
 
 def _by_slice(items: pd.DataFrame) -> Statistics:
@@ -192,7 +196,7 @@ def _by_slice(items: pd.DataFrame) -> Statistics:
     """
     found = {}
     for name, part in items.groupby("slice", sort=False):
-        found |= _agree(part, name, None)
+        found |= agree(part, name, None)
         if "text" in part:
             right, wrong = (part[part["gold"] == gold].set_index("text") for gold in (1, 0))
             found[name, "p_right_above_wrong"] = _above(right["score"], wrong["score"], wrong["group"])
@@ -217,9 +221,9 @@ def _edited(items: pd.DataFrame) -> Statistics:
     for name in error_types(items):
         edited = items[kind == name].set_index("text")
         both = pd.concat([originals.loc[originals.index.isin(edited.index)], edited])
-        found |= _agree(both.assign(gold=(both["gold"] == 1).astype(float)), f"type={name}", ("auroc",))
+        found |= agree(both.assign(gold=(both["gold"] == 1).astype(float)), f"type={name}", ("auroc",))
         found[f"type={name}", "p_right_above_wrong"] = _above(originals["score"], edited["score"], edited["group"])
-    found |= _agree(items[kind == "attested"], "type=attested", None)  # right or wrong, half each: also judged as a probability
+    found |= agree(items[kind == "attested"], "type=attested", None)  # right or wrong, half each: also judged as a probability
     return found | _correlation(graded_errors(items), "errors")
 
 
@@ -241,7 +245,7 @@ def _listing(items: pd.DataFrame) -> Statistics:
     if many.empty:
         return found
     for kind, wrong in few.groupby("kind"):
-        found |= _agree(pd.concat([many, wrong]), f"right-many-wrong-{kind}", ("auroc",))
+        found |= agree(pd.concat([many, wrong]), f"right-many-wrong-{kind}", ("auroc",))
     for metric, by_set in zip(("p_high_above_low", "tie_share"), above(many, alone)):
         found["all", metric] = mean(by_set.to_numpy(), by_set.index.to_series())._replace(n=len(many))
     sets = pd.DataFrame({name: _by_set(part) for name, part in (("many", many), ("alone", alone), ("few", few))}).dropna()
@@ -264,11 +268,11 @@ def _languages(items: pd.DataFrame) -> Statistics:
     right = named["gold"] == 1
     found = _mean_by_k(named[right], k[right])
     for number in sorted(k.unique()):
-        found |= _agree(named[k == number], f"k={number}", ("auroc",))
-    found |= _agree(pd.concat([named[right & (k == 2)], named[~right & (k == 1)]]), "right-many-wrong-few", ("auroc",))
-    found |= _agree(prior, "prior", ("auroc",))
+        found |= agree(named[k == number], f"k={number}", ("auroc",))
+    found |= agree(pd.concat([named[right & (k == 2)], named[~right & (k == 1)]]), "right-many-wrong-few", ("auroc",))
+    found |= agree(prior, "prior", ("auroc",))
     both = named[right].assign(gold=(k[right] == 2).astype(float))  # right answers only: does k = 2 score below k = 1?
-    return found | {("all", "p_high_above_low"): _agree(both, "all", ("auroc",))["all", "auroc"]}
+    return found | {("all", "p_high_above_low"): agree(both, "all", ("auroc",))["all", "auroc"]}
 
 
 def _mean_by_k(right: pd.DataFrame, k: pd.Series) -> Statistics:

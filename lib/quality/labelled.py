@@ -20,7 +20,7 @@ class Labelled(NamedTuple):
     scores: dict[str, np.ndarray]  # by method (S, N), higher = better; a line a seed, one line where nothing is trained
 
 
-def stored_scores(profiles: list[str], model: str) -> pd.DataFrame:
+def stored_scores(profiles: list[str], model: str, parts: tuple[str, ...] = PARTS) -> pd.DataFrame:
     """Items of the tasks of quality estimation that these profiles hold for a model; column `profile` says which. Empty where none does."""
     found = []
     for profile in profiles:
@@ -29,7 +29,7 @@ def stored_scores(profiles: list[str], model: str) -> pd.DataFrame:
                 _, items = units.read_stored(study, profile)
             except FileNotFoundError:  # a profile may hold other studies only
                 continue
-            found.append(items[(items["model"] == model_label(model)) & items["part"].isin(PARTS)].assign(profile=profile))
+            found.append(items[(items["model"] == model_label(model)) & items["part"].isin(parts)].assign(profile=profile))
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["dataset", "profile"])
 
 

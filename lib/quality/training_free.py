@@ -23,7 +23,7 @@ from lib.quality.agreement import agreement
 from lib.quality.data import Settings, prepare, task_states
 from lib.quality.distributions import CHUNK, NextToken
 from lib.quality.heads import trained_head
-from lib.quality.language_models import LanguageModel
+from lib.quality.language_models import LanguageModel, Text
 from lib.quality.negatives import TokenFrequencies
 from lib.quality.scores import AGGREGATES, WORST, head_scores, optimum, sequence_scores
 from lib.quality.tasks.catalogue import TASKS
@@ -124,11 +124,6 @@ def judged(task: str, items: pd.DataFrame) -> pd.DataFrame:
     return chosen.assign(half=np.where(chosen["group"].isin(dev), "dev", "test"))
 
 
-def metric_of(items: pd.DataFrame) -> str:
-    """AUROC where gold is right or wrong, Pearson where it is graded."""
-    return "auroc" if items["gold"].isin((0, 1)).all() else "pearson"
-
-
 def plan(parameters: dict, chosen: tuple[str, str] | None = None) -> list[Unit]:
     """One unit a task for a notebook's parameters (`tasks` and the fields of Settings); ValueError for unknown tasks.
 
@@ -173,12 +168,13 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows: values on the test half, of each simple score and of the closed forms with what is best on dev; or of the score chosen for all
     tasks. Items: the whole grid, one row a score and way, with its value on dev and on test; or the test items with that score.
     """
-    items, text, scores = _scored(unit)
+    items, texts, states, scores = _scored(unit)
+    text = text_numbers(texts)
     part = judged(unit.dataset, items)
     test = part[part["half"] == "test"]
     if "chosen" in unit.parameters:
-        return _chosen(unit, items, text, scores, test)
-    metric, grid = metric_of(part), []
+        return _chosen(unit, texts, states, scores, test)
+    metric, grid = evaluation.metric_of(part), []
     for name, tokens in progress(scores.items(), "closed forms"):
         inside = tokens.min() >= 0 and tokens.max() <= 1
         ways = ("mean",) if unit.dataset in SINGLE else [how for how in WAYS if inside or how not in ("log-mean", "product")]
@@ -193,15 +189,14 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _chosen(
-    unit: Unit, items: pd.DataFrame, text: np.ndarray, scores: dict[str, np.ndarray], test: pd.DataFrame
+    unit: Unit, texts: list[Text], states: Tensor, scores: dict[str, np.ndarray], test: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Row of the score chosen for all tasks, and the test items with it and with what it is compared with, all joined in its way; a head
     has one column a seed, `<head>@<seed>`.
     """
     name, how = unit.parameters["chosen"]
     how = "mean" if unit.dataset in SINGLE else how
-    settings = settings_from(Settings, unit.parameters)
-    _, texts, states = task_states(settings, unit.dataset)
+    settings, text = settings_from(Settings, unit.parameters), text_numbers(texts)
     tokens = {CHOSEN: scores[name], "softmax": scores["softmax"], "closed-form": scores[PAPER.name]}
     for head, seed in product(unit.parameters["heads"], unit.parameters["seeds"]):
         tokens[f"{head}@{seed}"] = head_scores(trained_head(settings, head, seed), states, gold_tokens(texts))
@@ -231,13 +226,13 @@ def best_for_all(grids: dict[str, pd.DataFrame]) -> pd.Series:
     return pd.DataFrame(gains).dropna().mean(axis=1).sort_values(ascending=False)
 
 
-def _scored(unit: Unit) -> tuple[pd.DataFrame, np.ndarray, dict[str, np.ndarray]]:
-    """Items of the unit's task, the number of each token's item (N,), and `token_scores`."""
+def _scored(unit: Unit) -> tuple[pd.DataFrame, list[Text], Tensor, dict[str, np.ndarray]]:
+    """Items of the unit's task, their texts and hidden states (N, d), and `token_scores`."""
     settings = settings_from(Settings, unit.parameters)
     items, texts, states = task_states(settings, unit.dataset)
     base = prepare(settings)
     found = gold_statistics(base.lm, states, gold_tokens(texts), base.unigram, settings.dominant)
-    return items.reset_index(drop=True), text_numbers(texts), token_scores(found)
+    return items.reset_index(drop=True), texts, states, token_scores(found)
 
 
 def _value(joined: np.ndarray, part: pd.DataFrame, metric: str) -> float:
@@ -246,8 +241,6 @@ def _value(joined: np.ndarray, part: pd.DataFrame, metric: str) -> float:
 
 
 def _rows(unit: Unit, method: str, joined: np.ndarray, part: pd.DataFrame, setting: str) -> list[dict]:
-    metric = metric_of(part)
-    values, drawn = agreement(joined[part.index], part["gold"], part["group"], (metric,))
-    statistic = evaluation.Statistic(values[metric], drawn[metric], len(part), part["group"].nunique())
+    found = evaluation.agree(part.assign(score=joined[part.index]), "test", (evaluation.metric_of(part),))
     identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": method, "setting": setting, "seed": unit.seed}
-    return evaluation.rows({("test", metric): statistic}, identity)
+    return evaluation.rows(found, identity)

@@ -1,17 +1,13 @@
 """Tables and figures of the scores without training (notebook 16)."""
 
-from contextlib import suppress
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 
-from lib import units
 from lib.figures import with_interval
 from lib.quality import evaluation
-from lib.quality.agreement import agreement
-from lib.quality.training_free import FLATTENED, FORMS, UNIGRAM, metric_of
+from lib.quality.training_free import FLATTENED, FORMS, UNIGRAM
 from lib.results import holm, interval, p_value
 
 
@@ -52,17 +48,6 @@ def ways_table(grids: dict[str, pd.DataFrame], rows: pd.DataFrame) -> pd.DataFra
     return pd.DataFrame(lines).T.rename_axis(["task", "method"])
 
 
-def stored_scores(profiles: list[str], model: str) -> pd.DataFrame:
-    """Stored items of all tasks in these profiles with the scores of notebooks 10, 12 and 15, for one model."""
-    parts = []
-    for profile in profiles:
-        for study in ("quality", "ambiguity"):
-            with suppress(FileNotFoundError):  # not every profile has both
-                parts.append(units.read_stored(study, profile)[1])
-    outputs = pd.concat(parts, ignore_index=True)
-    return outputs[(outputs["part"] == "scores") & (outputs["model"] == model)]
-
-
 def differences(chosen: pd.DataFrame, others: dict[str, pd.DataFrame], method: str) -> pd.DataFrame:
     """One score against others on the same test items, task by task: paired differences, Holm-corrected over all.
 
@@ -72,18 +57,19 @@ def differences(chosen: pd.DataFrame, others: dict[str, pd.DataFrame], method: s
     """
     lines = []
     for task, items in chosen.groupby("dataset", sort=False):
-        metric, groups = metric_of(items), items["group"].nunique()
+        metric = evaluation.metric_of(items)
         ours = _statistic(items[method], items, metric)
         for other, scores in others.items():
             seeds = scores[scores["dataset"] == task].groupby("seed")
             theirs = [_statistic(part.set_index("id")["score"].reindex(items["id"]), items, metric) for _, part in seeds]
             if not theirs:
                 continue
-            value, drawn = (np.mean([getattr(one, name) for one in theirs], axis=0) for name in ("value", "replicates"))
-            low, high = interval(ours.replicates - drawn)
-            p = p_value(ours.value - value, ours.replicates - drawn, groups)
+            mean = evaluation.average(theirs)
+            step = evaluation.difference(ours, mean)
+            low, high = interval(step.replicates)
+            p = p_value(step.value, step.replicates, step.clusters)
             by_seed = [round(ours.value - one.value, 4) for one in theirs]
-            lines.append((task, other, metric, ours.value, value, ours.value - value, low, high, p, by_seed))
+            lines.append((task, other, metric, ours.value, mean.value, step.value, low, high, p, by_seed))
     columns = ["task", "against", "metric", "ours", "theirs", "value", "ci_low", "ci_high", "p", "seeds"]
     table = pd.DataFrame(lines, columns=columns)
     return table.assign(p_holm=holm(table["p"].to_numpy())).set_index(["task", "against"])
@@ -107,5 +93,4 @@ def by_their_mean(outputs: pd.DataFrame, methods: list[str]) -> dict[str, pd.Dat
 
 
 def _statistic(scores: pd.Series, items: pd.DataFrame, metric: str) -> evaluation.Statistic:
-    values, drawn = agreement(scores.to_numpy(float), items["gold"], items["group"].to_numpy(), (metric,))
-    return evaluation.Statistic(values[metric], drawn[metric], len(items), items["group"].nunique())
+    return evaluation.agree(items.assign(score=scores.to_numpy(float)), "test", (metric,))["test", metric]
