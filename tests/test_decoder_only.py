@@ -12,12 +12,13 @@ import torch
 from helpers import CONFIGS, causal_tokenizer, controlled
 from safetensors.torch import load_file
 from transformers import BloomConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, LogitsProcessorList
+from transformers.pytorch_utils import Conv1D
 
 from lib import paths
 from lib.length import corpora, evaluation, experiment, finetuning
-from lib.length.decoder_only import GATES
+from lib.length.decoder_only import GATES, SHARE
 from lib.length.experiment import Settings, plan
-from lib.length.lora import add_lora, attention_projections
+from lib.length.lora import add_lora
 from lib.length.models import ForcedLength, LengthControlled
 from lib.length.prompts import NumberedPrompt, prompt_ids, response_ids
 from lib.parameters import settings_from
@@ -127,7 +128,7 @@ def test_embeddings(kind, gate):
     embeddings = model.get_input_embeddings().weight.detach()
     with torch.no_grad():
         model(**batch)
-    factor = math.tanh(0.7) if gate == "tanh" else (embeddings.square().sum(1).sqrt().mean() / math.sqrt(16 / 2)).item()
+    factor = math.tanh(0.7) if gate == "tanh" else (SHARE * embeddings.square().sum(1).sqrt().mean() / math.sqrt(16 / 2)).item()
     for row, (prompt, response, length) in enumerate(zip(PROMPTS, RESPONSES, LENGTHS.tolist())):
         start = max(map(len, PROMPTS)) - len(prompt)
         inputs = prompt + response[:-1]
@@ -144,10 +145,10 @@ def test_progress_ratio_of_the_prompt():
     assert torch.equal(model.length_signal(torch.tensor([0]), torch.tensor([9]))[0, 0], torch.tensor([0.0, 1.0] * 8))
 
 
-def test_scaled_signal_has_the_norm_of_embeddings():
+def test_scaled_signal_has_a_share_of_the_norm_of_embeddings():
     model = causal(gate="scaled")
     norm = model.config.length_signal["scale"] * model.length_signal(torch.tensor([3]), torch.tensor([9])).norm()
-    assert norm.item() == pytest.approx(model.get_input_embeddings().weight.norm(dim=1).mean().item(), abs=1e-5)
+    assert norm.item() == pytest.approx(SHARE * model.get_input_embeddings().weight.norm(dim=1).mean().item(), abs=1e-5)
 
 
 @FAMILIES
@@ -296,31 +297,22 @@ def test_loss_is_that_of_the_responses(kind):
 
 @FAMILIES
 def test_lora_at_its_start_is_the_base(kind):
-    """And only LoRA, gate and signal are trained; the projections of the attention and no others."""
+    """And only LoRA, gate and signal are trained; every linear layer has LoRA but the unembedding."""
     model = causal(kind, "linear", gate="tanh")
     batch = model.pair_batch(PROMPTS, RESPONSES, LENGTHS)
     del batch["labels"]
-    expected = {"llama": {"q_proj", "k_proj", "v_proj", "o_proj"}, "gpt2": {"c_attn", "c_proj"}}[kind]
-    names = attention_projections(model)
-    assert {name.rpartition(".")[2] for name in names} == expected and len(names) == 2 * len(expected)
+    names = {name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear | Conv1D)} - {"lm_head"}
+    assert len(names) == 2 * {"llama": 7, "gpt2": 4}[kind]
     with torch.no_grad():
         before = model(**batch).logits
         add_lora(model)
         assert torch.equal(model.eval()(**batch).logits, before)
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert {name for name in trained if "lora_" not in name} == {"gate.g", "length_signal.vector"}
-    assert len(trained) == 2 + 2 * len(names)
+    assert {name.partition(".lora_")[0] for name in trained if "lora_" in name} == names and len(trained) == 2 + 2 * len(names)
     seq2seq_loss(model, batch | {"labels": model.pair_batch(PROMPTS, RESPONSES)["labels"]})[0].backward()
     moved = {name for name, parameter in model.named_parameters() if parameter.grad is not None and parameter.grad.abs().max() > 0}
     assert moved == {name for name in trained if "lora_A" not in name}  # B is 0, so A waits for its first update
-
-
-def test_lora_needs_attention():
-    model = causal()
-    for layer in model.model.layers:
-        layer.self_attn = torch.nn.Identity()
-    with pytest.raises(ValueError, match="llama: no attention projection found.*q_proj"):
-        add_lora(model)
 
 
 @pytest.mark.parametrize(("signal", "gate"), [("pre", "scaled"), ("linear", "tanh")])
@@ -348,7 +340,7 @@ def test_base_checkpoint_gets_a_fresh_gate(gate, tmp_path):
         assert model.gate.g.item() == 0 and model.gate.g.requires_grad
     else:
         norm = base.get_input_embeddings().weight.norm(dim=1).mean().item()
-        assert model.config.length_signal["scale"] == pytest.approx(norm / math.sqrt(8), rel=1e-6)
+        assert model.config.length_signal["scale"] == pytest.approx(SHARE * norm / math.sqrt(8), rel=1e-6)
 
 
 # ---- prompts -------------------------------------------------------------------------------------------------------------------------
@@ -427,11 +419,11 @@ def toy(folder, tmp_path, monkeypatch) -> dict:
 
 @pytest.mark.parametrize("signal", ["none", "pre", "number-in-prompt"])
 def test_a_unit(toy, signal):
-    """From corpus to rows with the same code as for encoder-decoders; control in every bucket, quality, perplexity."""
+    """From corpus to rows with the same code as for encoder-decoders; control in every bucket, quality, perplexity; the learned gate."""
     for part in ("in-distribution", "unseen"):
         (unit,) = plan([part], toy | {"signals": [signal]})
         rows, items = experiment.compute(unit)
-        assert {"mae", "ppl_content", "ppl_eos", "bleu"} <= set(rows["metric"]) and len(items) and (rows["method"] == signal).all()
+        assert {"mae", "ppl_content", "ppl_eos", "bleu", "gate"} <= set(rows["metric"]) and len(items) and (rows["method"] == signal).all()
         assert items["generated_length"].dropna().ge(1).all()
 
 

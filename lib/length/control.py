@@ -30,6 +30,8 @@ def check_target_length(target_length: Tensor, batch_size: int, max_length: int 
 class LengthControl:
     """Mixed in before a stock class, by way of LengthControlMixin or DecoderOnlyMixin: the signal, and `target_length` in `generate`."""
 
+    decoded_at_once = 256  # outputs of a batch that does not hurt: small models wait for each step, whatever the batch
+
     def __init__(self, config: PretrainedConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
         name, options = config.length_signal["name"], config.length_signal["options"]

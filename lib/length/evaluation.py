@@ -64,16 +64,17 @@ def generate(
     forced: bool = False,
     controlled: bool = True,
     beams: int = 1,
-    batch_size: int = 256,
+    batch_size: int | None = None,
 ) -> pd.DataFrame:
     """Generate one output a source; columns `generated_length`, `capped`, `tokens` (ids without EOS), in the order given.
 
     sources: token ids, EOS at the end (of a decoder-only model: prompts, without EOS). target_lengths (N,), in what the model counts.
-    Requests of similar length are decoded together.
+    Requests of similar length are decoded together, `batch_size` at once (by default as many as suit the kind of model).
     `forced` masks EOS until the requested number of tokens and forces it there; `controlled=False` hides the length from the model (with
     `forced`, the stock model cut to size).
     """
     eos, counting, rows = model.config.eos_token_id, model.counting, [None] * len(sources)
+    batch_size = batch_size or model.decoded_at_once
     order = np.argsort(target_lengths, kind="stable")
     for start in progress(range(0, len(order), batch_size), "generating"):
         part = order[start : start + batch_size]

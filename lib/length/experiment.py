@@ -98,7 +98,10 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
         return _targets(identity, settings, data)
     model = trained_model(unit, settings, data)
     items = {"in-distribution": _in_distribution, "unseen": _unseen, "faults": _faults}[unit.part](model, unit.method, settings, data)
-    return make_table(evaluation.summarise(items, identity, settings.max_train_length)), items
+    rows = evaluation.summarise(items, identity, settings.max_train_length)
+    if getattr(model, "gate", None) is not None:
+        rows.append({**identity, "slice": "all", "n": 1, "metric": "gate", "value": model.gate.g.tanh().item()})
+    return make_table(rows), items
 
 
 # ---- the parts -----------------------------------------------------------------------------------------------------------------------
