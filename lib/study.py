@@ -46,6 +46,7 @@ PLANS: dict[str, Callable[[dict], list[Unit]]] = {
     "22_unseen_lengths": partial(length.plan, ["unseen", "faults"]),
     "24_news_and_questions": partial(length.plan_each, ["targets", "in-distribution", "unseen"]),
     "25_better_signals": tuning.plan_better_signals,
+    "26_words_and_characters": partial(length.plan_each, ["in-distribution", "unseen"]),
     "31_costs": lambda parameters: length_costs.plan(parameters) + quality_costs.plan(parameters),
 }
 

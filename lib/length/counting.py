@@ -25,9 +25,8 @@ class Counting:
             raise ValueError(f"counted must be one of {', '.join(COUNTED)}, not {counted!r}")
         self.tokenizer, self.counted = tokenizer, counted
         self.sizes = torch.tensor([_size(text, counted) for text in _texts(tokenizer)])
-        (first,) = tokenizer("a", add_special_tokens=False)["input_ids"]
-        written = int(self.sizes[first])
-        self.start = 1 - written  # "a" is one word, and one character
+        written = self.sizes[tokenizer("a", add_special_tokens=False)["input_ids"]].sum()  # some tokenizers put a space before it
+        self.start = 1 - int(written)  # "a" is one word, and one character
 
     def written(self, token_ids: Tensor) -> Tensor:
         """Length of the text so far at every token. (B, T) -> (B, T)"""
