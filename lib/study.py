@@ -47,7 +47,9 @@ PLANS: dict[str, Callable[[dict], list[Unit]]] = {
     "24_news_and_questions": partial(length.plan_each, ["targets", "in-distribution", "unseen"]),
     "25_better_signals": tuning.plan_better_signals,
     "26_words_and_characters": partial(length.plan_each, ["in-distribution", "unseen"]),
-    "31_costs": lambda parameters: length_costs.plan(parameters) + quality_costs.plan(parameters),
+    "31_costs": lambda parameters: [
+        unit for costs in (length_costs, quality_costs) for unit in costs.plan(parameters) + costs.plan_growth(parameters)
+    ],
 }
 
 

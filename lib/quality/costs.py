@@ -8,7 +8,9 @@ import pandas as pd
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from lib import growth
 from lib.costs import interleaved, peak_mb, rows
+from lib.growth import Thing
 from lib.quality.distributions import CHUNK, NextToken
 from lib.quality.head import SigmoidHead, full_loss, sampled_loss
 from lib.quality.language_models import LanguageModel, Text
@@ -17,7 +19,7 @@ from lib.quality.scores import METHOD, token_scores
 from lib.quality.training import optimizers_of
 from lib.units import Unit
 
-RECIPE = 1
+RECIPE = 2
 VOCABULARY, WIDTH, K = 49_152, 576, 10
 # what is measured: (description, against what, the bound on the ratio set before measuring)
 BOUNDS = {
@@ -29,6 +31,35 @@ BOUNDS = {
     "head-training": ("head training step", "the forward passes of its positions", 0.10),
     "scores": ("language model and all scores of a text", "language model with log_softmax", 1.25),
 }
+# what grows how: both samplers look at every logit; a head's own way looks at the tokens asked for, whatever the vocabulary, the plain one
+# at all of it, and its optimiser at every weight, whatever the positions
+_ZERO, _ONE, _UP_TO_LINEAR = (0.0, 0.0), (1.0, 1.0), (0.0, 1.0)
+_LOGITS, _HEAD = {"positions": 512, "vocabulary": 32_768}, {"positions": 256, "vocabulary": 32_768, "width": 256}
+_LINEAR, _NO_VOCABULARY = {"plain": _ONE, "ours": _ONE}, {"plain": _ONE, "ours": _ZERO}
+GROWTH = {
+    "negatives": Thing("negatives", _LOGITS, {"positions": _LINEAR, "vocabulary": _LINEAR}),
+    "negatives-memory": Thing(
+        "negatives, memory", _LOGITS, {"positions": {"plain": _ONE, "ours": _ZERO}, "vocabulary": _LINEAR}, "peak_mb"
+    ),
+    "head-scores": Thing("head, scores", _HEAD, {"positions": _LINEAR, "vocabulary": _NO_VOCABULARY, "width": _LINEAR}),
+    "head-step": Thing(
+        "head, training step",
+        _HEAD,
+        {"positions": {"plain": _UP_TO_LINEAR, "ours": _ONE}, "vocabulary": _NO_VOCABULARY, "width": _LINEAR},
+    ),
+}
+# hub configurations of allenai/OLMo-2-* (V) and Unbabel/TowerInstruct-7B-v0.2; d of the 1B as in lib.quality.streaming
+PAPER = {"OLMo-2 1B": {"vocabulary": 100_352, "width": 2048}, "TowerInstruct 7B": {"vocabulary": 32_007, "width": 4096}}
+PAPER_POSITIONS = 1024  # the cost is of so many
+
+
+def checks(positions: int) -> dict[str, tuple[str, dict[str, int]]]:
+    """A measurement against a bound (with its `positions`): the same thing at sizes that no sweep has measured together."""
+    sizes = {"vocabulary": VOCABULARY, "width": WIDTH}
+    return {
+        "negatives": ("negatives", {"positions": positions, "vocabulary": VOCABULARY}),
+        "head-step": ("head-step", {"positions": 256, **sizes}),
+    }
 
 
 def plan(parameters: dict) -> list[Unit]:
@@ -52,10 +83,36 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     return table, values.rename_axis("id").reset_index().melt("id", var_name="candidate", value_name="measured")
 
 
+def plan_growth(parameters: dict) -> list[Unit]:
+    """One unit a thing and a size."""
+    return growth.plan("random-llama", GROWTH, parameters)
+
+
+def compute_growth(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """See `lib.growth.compute`."""
+    return growth.compute(unit, GROWTH[unit.method], _at_sizes)
+
+
+def _at_sizes(what: str, sizes: dict[str, int]) -> growth.Functions:
+    """`ours` and `plain` of one thing; those of the memory measure it and return MB."""
+    positions, vocabulary = sizes["positions"], sizes["vocabulary"]
+    ways = {"plain": plain_negatives, "ours": our_negatives}
+    if what == "negatives-memory":
+        return {name: partial(peak_mb, partial(_fresh, work, vocabulary=vocabulary), positions) for name, work in ways.items()}
+    if what == "negatives":
+        inputs = _inputs(positions, vocabulary)
+        return {name: partial(work, *inputs) for name, work in ways.items()}
+    if what == "head-step":
+        return _head_steps(positions, vocabulary, sizes["width"])
+    hidden, tokens = torch.randn(positions, sizes["width"]), torch.randint(vocabulary, (positions, 1))
+    head = SigmoidHead(torch.randn(vocabulary, sizes["width"])).requires_grad_(False)
+    return {"plain": lambda: head.all_logits(hidden).gather(1, tokens), "ours": lambda: head(hidden, tokens)}
+
+
 def _candidates(part: str, positions: int) -> dict[str, Callable[[], object]]:
     """What is timed: `ours` against `plain`."""
     if part.startswith("negatives"):
-        logits, gold, unigram = _logits(positions), torch.randint(VOCABULARY, (positions,)), _frequencies()
+        logits, gold, unigram = _inputs(positions)
         plain = (lambda: logits.log_softmax(-1)) if part.endswith("log-softmax") else (lambda: plain_negatives(logits, gold, unigram))
         return {"plain": plain, "ours": lambda: our_negatives(logits, gold, unigram)}
     if part == "boostedprob":
@@ -68,13 +125,7 @@ def _candidates(part: str, positions: int) -> dict[str, Callable[[], object]]:
             ],
         }
     if part == "head-step":
-        hidden, gold, negatives = torch.randn(256, WIDTH), torch.randint(VOCABULARY, (256,)), torch.randint(VOCABULARY, (256, K))
-        unembedding = torch.randn(VOCABULARY, WIDTH) / WIDTH**0.5
-        heads = {"plain": SigmoidHead(unembedding), "ours": SigmoidHead(unembedding)}
-        return {
-            "plain": _step(heads["plain"], lambda head: full_loss(head, hidden, gold), sparse=False),
-            "ours": _step(heads["ours"], lambda head: sampled_loss(head, hidden, gold, negatives), sparse=True),
-        }
+        return _head_steps(256, VOCABULARY, WIDTH)
     count = min(16, positions // 64)
     lm, texts = _language_model(), [Text(tuple(torch.randint(VOCABULARY, (72,)).tolist()), 8) for _ in range(count)]
     size = sum(len(text.output) for text in texts)
@@ -87,6 +138,16 @@ def _candidates(part: str, positions: int) -> dict[str, Callable[[], object]]:
     return {
         "plain": lambda: [lm.logits(states).log_softmax(-1).max() for _, states in lm.hidden_states(texts)],
         "ours": lambda: token_scores(lm, texts, unigram, heads={"sigmoid": head}),
+    }
+
+
+def _head_steps(positions: int, vocabulary: int, width: int) -> dict[str, Callable[[], object]]:
+    hidden, gold, negatives = torch.randn(positions, width), *(torch.randint(vocabulary, shape) for shape in ((positions,), (positions, K)))
+    unembedding = torch.randn(vocabulary, width) / width**0.5
+    heads = {"plain": SigmoidHead(unembedding), "ours": SigmoidHead(unembedding)}
+    return {
+        "plain": _step(heads["plain"], lambda head: full_loss(head, hidden, gold), sparse=False),
+        "ours": _step(heads["ours"], lambda head: sampled_loss(head, hidden, gold, negatives), sparse=True),
     }
 
 
@@ -109,19 +170,24 @@ def plain_negatives(logits: torch.Tensor, gold: torch.Tensor, unigram: TokenFreq
             torch.multinomial(weights.masked_fill(excluded, 0.0), K // 2, replacement=True)
 
 
-def _fresh(work: Callable[[torch.Tensor, torch.Tensor, TokenFrequencies], None], positions: int) -> Callable[[], None]:
+def _fresh(work: Callable[[torch.Tensor, torch.Tensor, TokenFrequencies], None], positions: int, vocabulary: int = VOCABULARY):
     """One of the two ways with its inputs made, for a process of its own."""
-    return partial(work, _logits(positions), torch.randint(VOCABULARY, (positions,)), _frequencies())
+    return partial(work, *_inputs(positions, vocabulary))
+
+
+def _inputs(positions: int, vocabulary: int = VOCABULARY) -> tuple[torch.Tensor, torch.Tensor, TokenFrequencies]:
+    """Logits, noise with a few plausible tokens a position, about as a language model's (N, V); gold (N,); unigram frequencies."""
+    logits = torch.randn(positions, vocabulary).mul_(2.5)  # in place: the peak of the preparation must not hide that of the work
+    logits.scatter_add_(1, torch.randint(vocabulary, (positions, 30)), 12 * torch.rand(positions, 30))
+    return logits, torch.randint(vocabulary, (positions,)), _frequencies(vocabulary)
 
 
 def _logits(positions: int) -> torch.Tensor:
-    """Noise with a few plausible tokens a position, about as a language model's. (positions, V)"""
-    logits = torch.randn(positions, VOCABULARY).mul_(2.5)  # in place: the peak of the preparation must not hide that of the work
-    return logits.scatter_add_(1, torch.randint(VOCABULARY, (positions, 30)), 12 * torch.rand(positions, 30))
+    return _inputs(positions)[0]
 
 
-def _frequencies() -> TokenFrequencies:
-    return TokenFrequencies(1 / torch.arange(1, VOCABULARY + 1))
+def _frequencies(vocabulary: int = VOCABULARY) -> TokenFrequencies:
+    return TokenFrequencies(1 / torch.arange(1, vocabulary + 1))
 
 
 def _step(head: SigmoidHead, loss: Callable[[SigmoidHead], torch.Tensor], sparse: bool) -> Callable[[], None]:
