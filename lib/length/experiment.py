@@ -19,6 +19,7 @@ from lib.length import evaluation
 from lib.length.corpora import DATASETS
 from lib.length.decoder_only import GATES
 from lib.length.finetuning import Data, Settings, prepare, signal_options, trained_model
+from lib.length.models import is_decoder_only
 from lib.length.signals import SIGNALS, LengthSignal
 from lib.parameters import check_names, check_seeds, model_label, settings_from
 from lib.results import make_table
@@ -187,7 +188,7 @@ def _quality(model, method: str, pairs: pd.DataFrame, name: str, data: Data) -> 
     decodings = {"": {}}
     if model.counting is None:  # forced decoding counts tokens
         decodings |= {"decoding=forced": {"forced": True}}
-    if not controlled and model.counting is None:
+    if not controlled and model.counting is None and not is_decoder_only(model.config):  # the paper's, for its encoder-decoder
         decodings |= {"decoding=beams-4": {"beams": 4}, "decoding=forced-beams-4": {"forced": True, "beams": 4}}
     parts = []
     for setting, options in decodings.items():
