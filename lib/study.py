@@ -20,7 +20,7 @@ import nbformat
 import papermill
 import yaml
 
-from lib import paths, storage
+from lib import paths, storage, under_length
 from lib.device import processes
 from lib.length import costs as length_costs
 from lib.length import experiment as length
@@ -46,6 +46,7 @@ PLANS: dict[str, Callable[[dict], list[Unit]]] = {
     "22_unseen_lengths": partial(length.plan, ["unseen", "faults"]),
     "24_news_and_questions": partial(length.plan_each, ["targets", "in-distribution", "unseen"]),
     "25_better_signals": tuning.plan_better_signals,
+    "30_quality_under_length": under_length.plan,
     "31_costs": lambda parameters: length_costs.plan(parameters) + quality_costs.plan(parameters),
 }
 
