@@ -23,7 +23,7 @@ from torch import nn
 from lib.length import evaluation, experiment
 from lib.length.finetuning import Settings, model_file, prepare, trained_model
 from lib.parameters import check_names, settings_from
-from lib.quality import heads
+from lib.quality import heads, prefix_tree
 from lib.quality.encoder_decoder import EncoderDecoder
 from lib.quality.evaluation import Statistic, mean, rows
 from lib.quality.head import SigmoidHead
@@ -260,7 +260,8 @@ def scores(judge: Judge, texts: list[Text]) -> pd.DataFrame:
 
     `end`: its log-probability; `logprob-with-end`: the mean log-probability with it. Each higher = better; one row a text.
     """
-    states, ids, number = hidden_states(judge.lm, texts), gold_tokens(texts), text_numbers(texts)
+    states_of = hidden_states if isinstance(judge.lm, EncoderDecoder) else prefix_tree.hidden_states
+    states, ids, number = states_of(judge.lm, texts), gold_tokens(texts), text_numbers(texts)
     found = gold_statistics(judge.lm, states, ids, judge.unigram, "last")
     tokens = {"softmax": np.exp(found["logprob"]), "logprob": found["logprob"], "closed-form": closed_form(found, PAPER)}
     tokens |= {CHOSEN: closed_form(found, CHOSEN_FORM), heads.RELEASED: head_scores(judge.head, states, ids)}
