@@ -7,7 +7,7 @@ import pandas as pd
 from lib.figures import STYLE, clear, in_order, with_interval
 from lib.quality.evaluation import Statistic, agree, difference, mean
 from lib.results import holm, interval, p_value
-from lib.under_length import FORCED, MEASURES, SCORES, SWEEP, WRITER, above, cut_references, paired, score_names
+from lib.under_length import FORCED, MEASURES, REFERENCE, SCORES, SWEEP, WRITER, above, cut_references, paired, score_names
 
 JUDGES = {"SmolLM2": "", "tiny BART": WRITER}  # what the names of their scores begin with
 LABELS = {"rougeL": "ROUGE-L", "sentence_end_rate": "finished"}  # finished: the last character ends a sentence
@@ -54,14 +54,18 @@ def by_fraction(items: pd.DataFrame, names: list[str], columns: int) -> plt.Figu
     methods = in_order(part["method"])
     for axis, name in zip(axes.flat, names):
         for shift, method in zip(_shifts(len(methods)), methods):
+            if (name, method) == ("rougeL", REFERENCE):  # it is compared with itself
+                continue
             by = part[part["method"] == method].groupby("fraction")
             _bars(axis, np.array(list(by.groups)) + shift, [mean(p[name], p["group"]) for _, p in by], method)
         axis.set_title(LABELS.get(name, name.removeprefix(WRITER)))
         _mark_fractions(axis, part)
     for axis in axes.flat[len(names) :]:
         axis.axis("off")
+    for axis in axes.flat[len(names) - columns : len(names)]:  # the lowest of each column
+        axis.tick_params(labelbottom=True)
     figure.supxlabel("requested length, as a fraction of the reference's", fontsize="medium")
-    _legend(figure, axes.flat[0])
+    _legend(figure, axes.flat[len(names) - 1])
     return figure
 
 
@@ -191,7 +195,7 @@ def _by_judge(table: pd.DataFrame) -> pd.DataFrame:
     def place(name: str) -> tuple[str, str]:
         if name.removeprefix(WRITER) in SCORES:
             return "tiny BART" if name.startswith(WRITER) else "SmolLM2", name.removeprefix(WRITER)
-        return {"own-logprob": "the writer itself"}.get(name, "text"), LABELS.get(name, name)
+        return {"own-logprob": "the writer itself", "oracle": "the reference"}.get(name, "text"), LABELS.get(name, name)
 
     return table.set_axis(pd.MultiIndex.from_tuples([place(name) for name in table.index], names=["judge", "score"]))
 
