@@ -60,6 +60,14 @@ STYLE = {
     "closed-form:softmax-sampled-excluded": (_PINK, "d", "-."),
     "right-mass": ("black", "_", "--"),
     "length": (_GREY, "|", "-."),
+    # texts and scores of notebook 30
+    "forced": (_GREY, "s", ":"),
+    "reference": (_GREEN, "P", "-."),
+    "closed-form:chosen": (_CYAN, "d", "--"),
+    "own-logprob": (_PINK, "X", "-."),
+    "logprob-with-end": (_RED, "v", "-"),
+    "end": (_RED, "^", "--"),
+    "oracle": (_GREY, "_", "-"),
     # computed elsewhere: the translating model's own log-probability; and the supervised rivals
     "nmt-logprob": ("black", "X", "--"),
     "supervised-probe": ("black", "P", "-"),

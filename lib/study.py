@@ -20,7 +20,7 @@ import nbformat
 import papermill
 import yaml
 
-from lib import paths, storage
+from lib import paths, storage, under_length
 from lib.device import processes
 from lib.length import costs as length_costs
 from lib.length import experiment as length
@@ -47,6 +47,7 @@ PLANS: dict[str, Callable[[dict], list[Unit]]] = {
     "24_news_and_questions": partial(length.plan_each, ["targets", "in-distribution", "unseen"]),
     "25_better_signals": tuning.plan_better_signals,
     "26_words_and_characters": partial(length.plan_each, ["in-distribution", "unseen"]),
+    "30_quality_under_length": under_length.plan,
     "31_costs": lambda parameters: [
         unit for costs in (length_costs, quality_costs) for unit in costs.plan(parameters) + costs.plan_growth(parameters)
     ],

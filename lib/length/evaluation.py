@@ -64,6 +64,7 @@ def generate(
     forced: bool = False,
     controlled: bool = True,
     beams: int = 1,
+    temperature: float | None = None,
     batch_size: int | None = None,
 ) -> pd.DataFrame:
     """Generate one output a source; columns `generated_length`, `capped`, `tokens` (ids without EOS), in the order given.
@@ -71,10 +72,11 @@ def generate(
     sources: token ids, EOS at the end (of a decoder-only model: prompts, without EOS). target_lengths (N,), in what the model counts.
     Requests of similar length are decoded together, `batch_size` at once (by default as many as suit the kind of model).
     `forced` masks EOS until the requested number of tokens and forces it there; `controlled=False` hides the length from the model (with
-    `forced`, the stock model cut to size).
+    `forced`, the stock model cut to size). `temperature`: sampled at it, from torch's global generator; greedy (or by beams) without.
     """
     eos, counting, rows = model.config.eos_token_id, model.counting, [None] * len(sources)
     batch_size = batch_size or model.decoded_at_once
+    habits = {"do_sample": False} if temperature is None else {"do_sample": True, "top_k": 0, "temperature": temperature}
     order = np.argsort(target_lengths, kind="stable")
     for start in progress(range(0, len(order), batch_size), "generating"):
         part = order[start : start + batch_size]
@@ -85,7 +87,7 @@ def generate(
         if counting is not None:
             limit = model.most_new_tokens(int(lengths.max()), batch["input_ids"].shape[1])
         options = {"logits_processor": LogitsProcessorList([ForcedLength(lengths, eos, first)])} if forced else {}
-        out = model.generate(**batch, max_new_tokens=limit, num_beams=beams, do_sample=False, **options)[:, first:]  # (B, T), new tokens
+        out = model.generate(**batch, max_new_tokens=limit, num_beams=beams, **habits, **options)[:, first:]  # (B, T), new tokens
         sizes, ended = output_lengths(out, eos)
         content = [row[: size - 1] if done else row for row, size, done in zip(out.tolist(), sizes.tolist(), ended.tolist())]
         if counting is not None:
