@@ -126,6 +126,17 @@ def test_seen_and_gains_on_known_answers(items):
     )
 
 
+def test_where_nothing_is_finished_or_stretched(items):
+    """A measure without pairs is left out, and nothing else fails."""
+    seen = figures.seen(items.assign(sentence_end_rate=0.0, natural_length=10))
+    assert set(seen.index.unique("measure")) == {"whole above cut reference", "above forced, cut short", "Pearson with ROUGE-L"}
+    assert (
+        figures.verdicts(seen, "prefers the finished text") == ([], [])
+        and figures.told(seen, "prefers the finished text", ["end"], 0) == []
+    )
+    assert len(figures.seen_table(seen).columns) == 3 and (seen.loc["above forced, cut short", "value"]["sentence_end_rate"]) == 0.5
+
+
 def test_figures(items):
     figures.by_fraction(items, ["softmax", "end", "rougeL"], 2)
     figures.above_forced(items)
