@@ -24,8 +24,8 @@ def sizes_table(rows: pd.DataFrame) -> pd.DataFrame:
     ]
     counts = _described(part).pivot_table(index=["trained_on", "train_texts"], columns="slice", values="n")
     learnt = _described(rows[rows["metric"] == "train_positions"]).groupby(["trained_on", "train_texts"])["value"].first()
-    unseen = counts["docstrings:unseen"]
-    table = pd.DataFrame({"positions": learnt, "held out": counts.sum(1), "token unseen": unseen, "share unseen": unseen / counts.sum(1)})
+    unseen, held = counts["docstrings:unseen"], counts.sum(axis=1)
+    table = pd.DataFrame({"positions": learnt, "held out": held, "token unseen": unseen, "share unseen": unseen / held})
     return table.astype({"positions": int, "held out": int, "token unseen": int}).sort_values(["trained_on", "positions"])
 
 
@@ -94,8 +94,8 @@ def curves(outputs: pd.DataFrame, positions: pd.Series, ranks: list[int], measur
             low, high = np.array([interval(cell.replicates) for cell in cells]).T
             colour, marker, line = _style(name, names)
             label = "softmax (and log-probability)" if name == "softmax" else name
-            style = {"color": colour, "marker": marker, "linestyle": line, "markersize": 6, "capsize": 2, "linewidth": 1.3}
-            axis.errorbar(x, value, yerr=[value - low, high - value], label=label, **style)
+            axis.plot(x, value, color=colour, marker=marker, linestyle=line, markersize=6, linewidth=1.3, label=label)
+            axis.vlines(x, low, high, color=colour, linewidth=1.3)
         axis.set(xscale="log", xlabel="training positions", title=title)
     axes[0].set_ylabel(TITLES[measure])
     axes[-1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
