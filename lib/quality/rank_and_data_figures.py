@@ -202,15 +202,15 @@ def corpora_table(cells_by_measure: dict[str, Statistics], keys: list[tuple]) ->
 
 
 def step_plot(table: pd.DataFrame, title: str) -> plt.Figure:
-    """Paired differences with intervals: a row a measure, a marker a score compared; right of zero is better. Filled: clear after Holm."""
+    """Paired differences with intervals: a row a measure, a marker a score compared; right of zero is better."""
     names, measures = list(table.index.unique("score")), list(table.index.unique("measure"))
     figure, axis = plt.subplots(figsize=(9, 0.55 * len(measures) + 1.6), layout="constrained")
     for place, name in enumerate(names):
         part = table.xs(name, level="score").droplevel("against").reindex(measures)
         y = np.arange(len(measures)) + (place - (len(names) - 1) / 2) * 0.2
-        errors = [part["value"] - part["ci_low"], part["ci_high"] - part["value"]]
-        style = {"color": plt.get_cmap("viridis")(0.15 + 0.6 * place / max(1, len(names) - 1)), "marker": _MARKERS[place], "linestyle": ""}
-        axis.errorbar(part["value"], y, xerr=errors, markersize=5, capsize=2, label=name, **style)
+        colour = plt.get_cmap("viridis")(0.15 + 0.6 * place / max(1, len(names) - 1))
+        axis.plot(part["value"], y, color=colour, marker=_MARKERS[place], linestyle="", markersize=5, label=name)
+        axis.hlines(y, part["ci_low"], part["ci_high"], color=colour, linewidth=1.3)
     axis.axvline(0, color="black", linewidth=1)
     axis.set_yticks(range(len(measures)), measures, fontsize="small")
     axis.invert_yaxis()
