@@ -12,7 +12,7 @@ from lib.results import holm, interval, p_value
 
 SLICES = {"all": "all tokens", "seen": "gold token seen as a positive", "unseen": "gold token never seen"}
 TITLES = {"bce": "held-out loss (nats a position)", "above": "P(gold scored above a negative)", "score": "mean score of the gold token"}
-_MARKERS = ("v", "o", "s", "^", "D")
+_MARKERS = ("^", "o", "<", ">", "p")
 
 Statistics = dict[tuple[str, int, str], list[evaluation.Statistic]]  # by (corpus, texts, score): one a seed
 
@@ -97,6 +97,9 @@ def curves(outputs: pd.DataFrame, positions: pd.Series, ranks: list[int], measur
             axis.plot(x, value, color=colour, marker=marker, linestyle=line, markersize=6, linewidth=1.3, label=label)
             axis.vlines(x, low, high, color=colour, linewidth=1.3)
         axis.set(xscale="log", xlabel="training positions", title=title)
+        ticks = sorted({positions["docstrings", n] for corpus, n, head in found if (corpus, head) == ("docstrings", names[0])})
+        axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        axis.minorticks_off()
     axes[0].set_ylabel(TITLES[measure])
     axes[-1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
