@@ -30,7 +30,7 @@ from lib.progress import DESTINATION
 from lib.quality import benchmark_experiment as benchmarks
 from lib.quality import costs as quality_costs
 from lib.quality import experiment as quality
-from lib.quality import nmt, training_free
+from lib.quality import nmt, rank_and_data, training_free
 from lib.units import FORCE, Unit, default_jobs, pending
 
 # notebook: what it computes, from its parameters alone. Notebooks that only read or draw are not named here.
@@ -42,6 +42,7 @@ PLANS: dict[str, Callable[[dict], list[Unit]]] = {
     "14_translation_model": lambda parameters: nmt.plan(parameters) + quality.plan(["training", "scores"], parameters),
     "15_benchmarks": benchmarks.plan,
     "16_scores_without_training": training_free.plan_notebook,
+    "18_rank_and_data": rank_and_data.plan,
     "21_length_control": partial(length.plan, ["in-distribution"]),
     "22_unseen_lengths": partial(length.plan, ["unseen", "faults"]),
     "24_news_and_questions": partial(length.plan_each, ["targets", "in-distribution", "unseen"]),

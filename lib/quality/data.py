@@ -20,7 +20,7 @@ from lib.quality.language_models import SMOLLM2, LanguageModel, Text, unspaced
 from lib.quality.negatives import TokenFrequencies
 from lib.quality.tasks.catalogue import TASKS
 from lib.quality.training import Positions, collect, gold_tokens, hidden_states, labels_of
-from lib.quality.training_corpora import CORPORA, MAX_TOKENS
+from lib.quality.training_corpora import CORPORA, MAX_TOKENS, Mixture
 from lib.results import write_atomically
 
 RECIPE = 2  # bump when a change in lib/quality moves the numbers
@@ -88,10 +88,12 @@ def prepare(settings: Settings) -> Base:
     return Base(lm, unigram(settings), _baselines(lm, held_out, settings.negatives))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def training_texts(settings: Settings, split: str) -> tuple[Text, ...]:
     """Prompts and outputs of the training corpus; the first MAX_TOKENS of each output."""
     lm, corpus = language_model(settings.model), CORPORA[settings.trained_on]
+    if isinstance(corpus, Mixture):
+        return corpus.mixed([training_texts(dataclasses.replace(settings, trained_on=name), split) for name in corpus.of])
     pairs = corpus.pairs(lm, split, settings.train_texts if split == "train" else settings.validation_texts)
     outputs = [" ".join(output.split(" ")[:MAX_TOKENS]) for output in pairs["output"]]  # a word has at least one token
     texts = lm.encode(pairs["prompt"].tolist(), outputs, chat=corpus.chat and lm.has_turns)
@@ -110,11 +112,11 @@ def positions(settings: Settings, split: str) -> Positions:
     """Hidden states and negatives of the training or validation texts, from the cache or computed now."""
     lm, texts = language_model(settings.model), list(training_texts(settings, split))
     rounds, seed = (settings.rounds, 0) if split == "train" else (1, 1)
-    options = {"count": settings.negatives, "rounds": rounds, "mode": settings.dominant, "seed": seed, "folder": _states()}
+    options = {"count": settings.negatives, "rounds": rounds, "mode": settings.dominant, "seed": seed, "folder": states_folder()}
     return collect(lm, texts, unigram(settings), **options)
 
 
-def _states() -> Path:
+def states_folder() -> Path:
     """Where hidden states and negatives are kept."""
     return paths.CACHE / "states"
 
@@ -135,7 +137,7 @@ def task_states(settings: Settings, task: str) -> tuple[pd.DataFrame, list[Text]
     lm = language_model(settings.model)
     items = task_items(settings, task)
     texts = lm.encode(items["prompt"].tolist(), items["output"].tolist(), chat=TASKS[task].chat and lm.has_turns)
-    return items, texts, hidden_states(lm, texts, _states())
+    return items, texts, hidden_states(lm, texts, states_folder())
 
 
 @lru_cache(maxsize=len(TASKS))

@@ -58,7 +58,7 @@ def hidden_states(lm: LanguageModel, texts: list[Text], folder: Path | None = No
     """
     if not texts:
         raise ValueError("no texts: there is no position to compute hidden states of")
-    file = None if folder is None else folder / f"hidden-{texts_hash(texts)}-{lm.fingerprint()}.safetensors"
+    file = None if folder is None else states_file(lm, texts, folder)
     if file is not None and file.exists():
         return load_file(file)["hidden_states"]
     ends = np.cumsum([len(text.output) for text in texts])
@@ -68,6 +68,27 @@ def hidden_states(lm: LanguageModel, texts: list[Text], folder: Path | None = No
     if file is not None:
         write_atomically(file, lambda partial: save_file({"hidden_states": states}, partial))
     return states
+
+
+def states_file(lm: LanguageModel, texts: list[Text], folder: Path) -> Path:
+    """Where `hidden_states` keeps those of these texts."""
+    return folder / f"hidden-{texts_hash(texts)}-{lm.fingerprint()}.safetensors"
+
+
+def share_states(lm: LanguageModel, texts: list[Text], others: list[list[Text]], folder: Path) -> None:
+    """Keep the hidden states of `texts` in the folder, as `hidden_states` does, but take those of texts that are also among `others` from
+    the files of these, where there are any: a corpus that grows, or is mixed of others, costs what is new in it.
+    """
+    if states_file(lm, texts, folder).exists():
+        return
+    known: dict[Text, Tensor] = {}
+    for other in [other for other in others if states_file(lm, other, folder).exists()]:
+        known |= zip(other, hidden_states(lm, other, folder).split([len(text.output) for text in other]))
+    new = [text for text in dict.fromkeys(texts) if text not in known]
+    if new:
+        known |= zip(new, hidden_states(lm, new).split([len(text.output) for text in new]))
+    states = torch.cat([known[text] for text in texts])
+    write_atomically(states_file(lm, texts, folder), lambda partial: save_file({"hidden_states": states}, partial))
 
 
 def gold_tokens(texts: list[Text]) -> Tensor:

@@ -1,16 +1,17 @@
 """What heads learn from: good outputs after their prompts, by the name of a corpus (`trained_on` in Settings)."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+import numpy as np
 import pandas as pd
 
 from lib import paths
 from lib.corpora import benchmarks, docstrings, instructions
 from lib.quality import nmt
-from lib.quality.language_models import LanguageModel
+from lib.quality.language_models import LanguageModel, Text
 from lib.quality.tasks.corruption import prompt_of
 from lib.quality.tasks.self_generation import sample
 from lib.results import write_atomically
@@ -67,9 +68,28 @@ def _own_samples(lm: LanguageModel, split: str, count: int) -> pd.DataFrame:
     return pd.read_parquet(file)
 
 
-CORPORA: dict[str, Corpus] = {
+@dataclass(frozen=True)
+class Mixture:
+    """Texts of other corpora by turns, an equal number of each, up to as many positions as the largest of them has alone."""
+
+    of: tuple[str, ...]
+
+    def fingerprint(self) -> str:
+        """As that of a `Corpus`."""
+        return "-".join(CORPORA[name].fingerprint() for name in self.of)
+
+    def mixed(self, parts: list[Sequence[Text]]) -> tuple[Text, ...]:
+        """From the texts of each corpus; a rest that has no partner is left out."""
+        by_turns = [text for turn in zip(*parts) for text in turn]
+        ends = np.cumsum([len(text.output) for text in by_turns])
+        budget = max(sum(len(text.output) for text in part) for part in parts)
+        return tuple(by_turns[: int(np.searchsorted(ends, budget)) + 1])
+
+
+CORPORA: dict[str, Corpus | Mixture] = {
     "docstrings": Corpus(_docstrings, docstrings.fingerprint),
     "instructions": Corpus(_instructions, instructions.fingerprint, chat=True),
     "own-samples": Corpus(_own_samples, instructions.fingerprint, chat=True),
+    "both": Mixture(("docstrings", "own-samples")),
     nmt.DATASET: Corpus(_translations, partial(benchmarks.fingerprint, nmt.DATASET)),
 }
