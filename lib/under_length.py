@@ -282,7 +282,7 @@ def score_names(items: pd.DataFrame) -> list[str]:
 
 def paired(items: pd.DataFrame) -> pd.DataFrame:
     """Controlled text minus the forced one of the same source, seed and length: one row a pair; columns of scores and MEASURES hold
-    differences. `kind`: whether forcing cut the uncontrolled text short, or stretched it beyond its own end.
+    differences. `kind`: whether forcing cut the uncontrolled text short, or stretched it (or left it as long as it was).
     """
     key = ["method", "seed", "fraction", "id"]
     both = items[(items["part"] == SWEEP) & ~items["method"].isin([FORCED, REFERENCE])]

@@ -205,20 +205,38 @@ def corpora_table(cells_by_measure: dict[str, Statistics], keys: list[tuple]) ->
 
 
 def step_plot(table: pd.DataFrame, title: str) -> plt.Figure:
-    """Paired differences with intervals: a row a measure, a marker a score compared; right of zero is better."""
+    """Paired differences with intervals: a row a measure, a marker a score compared; right of zero is better. Losses have a panel of their
+    own: nats are no shares.
+    """
     names, measures = list(table.index.unique("score")), list(table.index.unique("measure"))
-    figure, axis = plt.subplots(figsize=(9, 0.55 * len(measures) + 1.6), layout="constrained")
-    for place, name in enumerate(names):
-        part = table.xs(name, level="score").droplevel("against").reindex(measures)
-        y = np.arange(len(measures)) + (place - (len(names) - 1) / 2) * 0.2
-        colour = plt.get_cmap("viridis")(0.15 + 0.6 * place / max(1, len(names) - 1))
-        axis.plot(part["value"], y, color=colour, marker=_MARKERS[place], linestyle="", markersize=5, label=name)
-        axis.hlines(y, part["ci_low"], part["ci_high"], color=colour, linewidth=1.3)
-    axis.axvline(0, color="black", linewidth=1)
-    axis.set_yticks(range(len(measures)), measures, fontsize="small")
-    axis.invert_yaxis()
-    axis.set_xlabel(title)
-    axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    losses = [measure for measure in measures if measure.endswith(": bce")]
+    panels = {"nats a position": losses, "share or correlation": [measure for measure in measures if measure not in losses]}
+    panels = {unit: part for unit, part in panels.items() if part}
+    figure, axes = plt.subplots(
+        len(panels),
+        1,
+        figsize=(9, 0.55 * len(measures) + 2.2),
+        height_ratios=[len(part) for part in panels.values()],
+        squeeze=False,
+        layout="constrained",
+    )
+    for axis, (unit, shown) in zip(axes[:, 0], panels.items()):
+        for place, name in enumerate(names):
+            part = table.xs(name, level="score").droplevel("against").reindex(shown)
+            y = np.arange(len(shown)) + (place - (len(names) - 1) / 2) * 0.2
+            colour = plt.get_cmap("viridis")(0.15 + 0.6 * place / max(1, len(names) - 1))
+            axis.plot(part["value"], y, color=colour, marker=_MARKERS[place], linestyle="", markersize=5, label=name)
+            axis.hlines(y, part["ci_low"], part["ci_high"], color=colour, linewidth=1.3)
+        axis.axvline(0, color="black", linewidth=1)
+        axis.set_yticks(
+            range(len(shown)),
+            [measure.replace("p_right_above_wrong", "ranking").replace("bce", "loss") for measure in shown],
+            fontsize="small",
+        )
+        axis.set_ylim(len(shown) - 0.5, -0.5)
+        axis.set_xlabel(unit, fontsize="small")
+    figure.supxlabel(title, fontsize="medium")
+    axes[0, 0].legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
