@@ -82,7 +82,7 @@ def learning_rate(settings: Settings, name: str) -> float:
 def search(loss_at: Callable[[float], float]) -> dict[float, float]:
     """Losses by learning rate: START and its neighbours, then on until the best has a worse neighbour on either side (or the grid ends).
 
-    So the best is the edge of what was tried only where that is the edge of the grid, for any head. A loss that is not finite counts as the largest number.
+    So the best is the edge of what was tried only where the grid ends. A loss that is not finite counts as the largest number.
     """
     losses: dict[float, float] = {}
     best = LEARNING_RATES.index(START)

@@ -234,6 +234,7 @@ def step_plot(table: pd.DataFrame, title: str) -> plt.Figure:
             fontsize="small",
         )
         axis.set_ylim(len(shown) - 0.5, -0.5)
+        axis.locator_params(axis="x", nbins=6)
         axis.set_xlabel(unit, fontsize="small")
     figure.supxlabel(title, fontsize="medium")
     axes[0, 0].legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
