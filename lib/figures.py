@@ -108,9 +108,10 @@ def markdown(table: pd.DataFrame) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def with_interval(value: float, low: float, high: float, digits: int = 2) -> str:
-    """`0.50 [0.45, 0.55]`; a dash where undefined."""
-    return "–" if np.isnan(value) else f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+def with_interval(value: float, low: float, high: float, digits: int = 2, sign: str = "") -> str:
+    """`0.50 [0.45, 0.55]`; a dash where undefined. `sign`: "+" for differences, which show theirs."""
+    form = f"{sign}.{digits}f"
+    return "–" if np.isnan(value) else f"{value:{form}} [{low:{form}}, {high:{form}}]"
 
 
 def in_order(methods) -> list[str]:

@@ -6,6 +6,7 @@ import pandas as pd
 
 from lib.figures import STYLE, clear, in_order, with_interval
 from lib.quality.evaluation import Statistic, agree, difference, mean
+from lib.quality.figures import printed
 from lib.results import holm, interval, p_value
 from lib.under_length import FORCED, MEASURES, REFERENCE, SCORES, SWEEP, WRITER, above, cut_references, paired, score_names
 
@@ -95,16 +96,6 @@ def damage_table(items: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines).T.rename_axis(["signal", "fraction"])
 
 
-def printed(found: Statistic, digits: int = 2, sign: str = "") -> str:
-    """Value with interval."""
-    low, high = map(float, interval(found.replicates))
-    return (
-        f"{found.value:{sign}.{digits}f} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
-        if sign
-        else with_interval(found.value, low, high, digits)
-    )
-
-
 # ---- do scores see it? ---------------------------------------------------------------------------------------------------------------
 
 
@@ -177,7 +168,8 @@ def verdicts(found: pd.DataFrame, measure: str) -> tuple[list[str], list[str]]:
 
 def told(found: pd.DataFrame, measure: str, names: list[str], side: int) -> list[str]:
     """Those of the names that are clearly above chance (side 0) or below it (1) in a measure, with their values."""
-    return [f"`{name}` {found.loc[(measure, name), 'value']:.2f}" for name in names if name in verdicts(found, measure)[side]]
+    clearly = verdicts(found, measure)[side]
+    return [f"`{name}` {found.loc[(measure, name), 'value']:.2f}" for name in names if name in clearly]
 
 
 def seen_table(found: pd.DataFrame) -> pd.DataFrame:
@@ -231,13 +223,10 @@ def gain_table(chosen: pd.DataFrame, n: int) -> pd.DataFrame:
         cells = {"ROUGE-L": f"{part[name].mean():.3f}", "share of the oracle's gain": f"{over['random'].loc[name, 'value'] / most:.0%}"}
         for against, table in over.items():
             sure = name in clear(table).index
-            cells[f"over {against}"] = _signed(table.loc[name]) + " *" * sure if name in table.index else "–"
+            gain = [float(table.loc[name, column]) if name in table.index else np.nan for column in ("value", "ci_low", "ci_high")]
+            cells[f"over {against}"] = with_interval(*gain, 3, "+") + " *" * sure
         lines[name] = cells
     return _by_judge(pd.DataFrame(lines).T)
-
-
-def _signed(row: pd.Series) -> str:
-    return f"{row['value']:+.3f} [{row['ci_low']:+.3f}, {row['ci_high']:+.3f}]"
 
 
 def gain_figure(chosen: pd.DataFrame) -> plt.Figure:

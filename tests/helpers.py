@@ -14,6 +14,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 from lib import training
 from lib.length.models import LengthControlled
+from lib.pretrained import save_whole
 from lib.quality.encoder_decoder import EncoderDecoder
 from lib.quality.language_models import LanguageModel
 from lib.seq2seq import seq2seq_batch
@@ -133,6 +134,18 @@ ENCODER_DECODERS = {
     "marian": {"pad_token_id": 0, "bos_token_id": 1, "tie_word_embeddings": True},
     "t5": {"eos_token_id": 2, "initializer_factor": 0.7},
 }
+
+
+def saved_language_model(folder: Path) -> LanguageModel:
+    """A language model with room for the tasks' prompts, saved in a folder."""
+    lm = language_model(max_position_embeddings=512)
+    save_whole(lm.model, lm.tokenizer, folder)
+    return lm
+
+
+def short_outputs() -> list[str]:
+    """The first six words of each description of `docstring_corpus`."""
+    return docstring_corpus()["target"].str.split().str[:6].str.join(" ").tolist()
 
 
 def encoder_decoder(kind: str = "bart", seed: int = 0, **options) -> EncoderDecoder:

@@ -6,11 +6,10 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import docstring_corpus, language_model
+from helpers import docstring_corpus, saved_language_model, short_outputs
 from sklearn.metrics import average_precision_score, matthews_corrcoef, roc_auc_score
 
 from lib import paths
-from lib.pretrained import save_whole
 from lib.quality import benchmark_experiment, benchmark_figures, evaluation, experiment, figures, nmt, supervised, training_corpora
 from lib.quality.data import Settings, training_texts
 from lib.quality.evaluation import statistics, word_places, word_statistics
@@ -155,9 +154,8 @@ def test_each_gold_of_own_translations():
 def toy(tmp_path_factory):
     """A tiny model and corpus, two small tasks with judgements and one with tagged words."""
     folder = tmp_path_factory.mktemp("toy")
-    lm = language_model(max_position_embeddings=512)
-    save_whole(lm.model, lm.tokenizer, folder / "tiny")
-    texts = docstring_corpus()["target"].str.split().str[:6].str.join(" ").tolist()
+    saved_language_model(folder / "tiny")
+    texts = short_outputs()
 
     def judged(_lm, texts_asked, shift=0.0):
         rows = [

@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import docstring_corpus, language_model
+from helpers import docstring_corpus, language_model, saved_language_model
 
 from lib import paths
 from lib.corpora import docstrings
 from lib.parameters import settings_from
-from lib.pretrained import save_whole
 from lib.quality import data, evaluation, experiment, heads, scores, training_corpora
 from lib.quality.data import Settings
 from lib.quality.evaluation import HIGH, LOW, statistics, token_statistics
@@ -313,8 +312,7 @@ def test_rows_hold_the_interval(listed):
 def toy(tmp_path_factory):
     """A tiny model in a folder, a tiny corpus, a cache of its own: everything else is as in a real run."""
     folder = tmp_path_factory.mktemp("toy")
-    lm = language_model(max_position_embeddings=512)
-    save_whole(lm.model, lm.tokenizer, folder / "tiny")
+    lm = saved_language_model(folder / "tiny")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "CACHE", folder / "cache")
         for module in (training_corpora, catalogue):

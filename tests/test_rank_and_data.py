@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from helpers import docstring_corpus, language_model
+from helpers import docstring_corpus, language_model, saved_language_model, short_outputs
 
 from lib import paths
 from lib.parameters import settings_from
-from lib.pretrained import save_whole
 from lib.quality import heads, rank_and_data, training, training_corpora
 from lib.quality import rank_and_data_figures as figures
 from lib.quality.data import Settings, training_texts
@@ -122,9 +121,8 @@ def test_held_out_statistic():
 def toy(tmp_path_factory):
     """A tiny model and corpora; everything else is as in a real run."""
     folder = tmp_path_factory.mktemp("toy")
-    lm = language_model(max_position_embeddings=512)
-    save_whole(lm.model, lm.tokenizer, folder / "tiny")
-    texts = docstring_corpus()["target"].str.split().str[:6].str.join(" ").tolist()
+    saved_language_model(folder / "tiny")
+    texts = short_outputs()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "CACHE", folder / "cache")
         patch.setattr(paths, "RESULTS", folder / "results")

@@ -37,6 +37,7 @@ class LengthControl:
         name, options = config.length_signal["name"], config.length_signal["options"]
         self.length_signal = make_signal(name, self.get_input_embeddings().embedding_dim, **options)
         self.counting: Counting | None = None  # what lengths count other than tokens
+        self.gate: nn.Module | None = None  # learned, scales the signal
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, LengthSignal):  # transformers calls this for weights that a checkpoint lacks

@@ -69,7 +69,8 @@ class DecoderOnlyMixin(LengthControl):
 
     def __init__(self, config: PretrainedConfig, *args, **kwargs):
         super().__init__(config, *args, **kwargs)
-        self.gate = TanhGate() if config.length_signal["gate"] == "tanh" else None
+        if config.length_signal["gate"] == "tanh":
+            self.gate = TanhGate()
         self.numbered: NumberedPrompt | None = None  # puts the requested length into a prompt, for the signal that does so
 
     def _init_weights(self, module: nn.Module) -> None:

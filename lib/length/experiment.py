@@ -100,7 +100,7 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     model = trained_model(unit, settings, data)
     items = {"in-distribution": _in_distribution, "unseen": _unseen, "faults": _faults}[unit.part](model, unit.method, settings, data)
     rows = evaluation.summarise(items, identity, settings.max_train_length)
-    if getattr(model, "gate", None) is not None:
+    if model.gate is not None:
         rows.append({**identity, "slice": "all", "n": 1, "metric": "gate", "value": model.gate.g.tanh().item()})
     return make_table(rows), items
 

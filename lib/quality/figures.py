@@ -87,9 +87,9 @@ def all_statistics(outputs: pd.DataFrame, methods: list[str]) -> dict[str, dict[
     return found
 
 
-def printed(found: evaluation.Statistic, digits: int = 2) -> str:
+def printed(found: evaluation.Statistic, digits: int = 2, sign: str = "") -> str:
     """Value with interval."""
-    return with_interval(found.value, *map(float, interval(found.replicates)), digits)
+    return with_interval(found.value, *map(float, interval(found.replicates)), digits, sign)
 
 
 def score_table(

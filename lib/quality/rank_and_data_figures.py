@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from lib.figures import STYLE, with_interval
+from lib.figures import STYLE
 from lib.quality import evaluation
 from lib.quality.figures import printed
 from lib.quality.rank_and_data import FULL, MEASURES, PART, UNTRAINED, column, held_out_statistic
@@ -199,8 +199,7 @@ def corpora_table(cells_by_measure: dict[str, Statistics], keys: list[tuple]) ->
     """Measures by scores: mean over seeds, with its interval."""
     lines = {}
     for measure, cells in cells_by_measure.items():
-        there = {label(key): evaluation.average(cells[key]) for key in keys if key in cells}
-        lines[measure] = {name: with_interval(cell.value, *map(float, interval(cell.replicates)), 3) for name, cell in there.items()}
+        lines[measure] = {label(key): printed(evaluation.average(cells[key]), 3) for key in keys if key in cells}
     return pd.DataFrame(lines).T.rename_axis("measure").fillna("–")
 
 
