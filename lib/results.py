@@ -16,7 +16,7 @@ from scipy.stats import t as student_t
 
 KEY = ["study", "dataset", "model", "method", "setting", "slice", "metric", "seed"]
 COLUMNS = ["study", "dataset", "model", "method", "setting", "slice", "metric", "value", "ci_low", "ci_high", "n", "seed"]
-STUDIES = ("ambiguity", "quality", "sampling", "length", "costs")
+STUDIES = ("ambiguity", "quality", "sampling", "length", "decoder-only", "costs")
 RATES = ("outlier_rate", "exact_rate", "capped_rate", "sentence_end_rate", "auroc", "ap", "ece", "brier")  # within [0, 1]
 RESAMPLES = 2000
 

@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         check_request(options.notebooks, options.profile, overrides)
         chosen = {n: declared_parameters(n) | chosen_parameters(n, options.profile, overrides) for n in options.notebooks}
         planned = [unit for n, parameters in chosen.items() if n.stem in PLANS for unit in PLANS[n.stem](parameters)]
-        train_missing([unit for unit in planned if unit.study == "length"], state)
+        train_missing([unit for unit in planned if unit.study in ("length", "decoder-only")], state)
     except (ValueError, yaml.YAMLError) as error:
         state.print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1

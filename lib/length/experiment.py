@@ -45,10 +45,11 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
         raise ValueError("signals must name at least one")
     settings = settings_from(Settings, parameters)
     data, values = DATASETS[settings.dataset].fingerprint(), dataclasses.asdict(settings)
-    model = model_label(settings.model)
+    model, study = model_label(settings.model), "length"
     if "gate" in parameters:
         check_names("gate", [parameters["gate"]], GATES)
         values |= {"gate": parameters["gate"]}
+        study = "decoder-only"  # of its own: the same data sets and signals, but another kind of model
 
     def runs(part: str) -> list[tuple[str, int]]:
         """Signal and seed of each unit of a part."""
@@ -57,7 +58,7 @@ def plan(parts: list[str], parameters: dict) -> list[Unit]:
         return [(signal, seed) for seed in seeds for signal in (FAULTY if part == "faults" else signals) if signal in signals]
 
     return [
-        Unit("length", settings.dataset, model, signal, part, seed, values | signal_options(signal, settings), data, RECIPE)
+        Unit(study, settings.dataset, model, signal, part, seed, values | signal_options(signal, settings), data, RECIPE)
         for part in parts
         for signal, seed in runs(part)
     ]
