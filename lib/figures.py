@@ -15,7 +15,7 @@ _YELLOW = (0.66, 0.6, 0.0)  # the palette's own is too pale for small dots on wh
 # method: (colour, marker, line style). Line styles and markers carry the difference where colour does not.
 STYLE = {
     "none": (_GREY, "X", ":"),
-    "number-in-prompt": (_GREY, "s", "--"),
+    "number-in-prompt": (_GREEN, "s", "--"),
     "pre": (_BLUE, "o", "-"),
     "pre-official": (_CYAN, "s", "-"),
     "pre-nyquist": (_PURPLE, "d", "-"),

@@ -113,8 +113,7 @@ def compute(unit: Unit, thing: Thing, functions: Callable[[str, dict[str, int]],
 
 def _rows(unit: Unit, thing: Thing, items: pd.DataFrame) -> pd.DataFrame:
     over = _over(unit.part)
-    common = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "seed": unit.seed, "n": items["id"].nunique()}
-    common["setting"] = setting_name(what=unit.method, over=over)
+    common = unit.identity | {"setting": setting_name(what=unit.method, over=over), "n": items["id"].nunique()}
     found = []
     for name, (sizes, costs) in candidates(items, unit.method, over).items():
         numbers = [(f"{over}={size}", thing.measure, column) for size, column in zip(sizes, costs.T)]
@@ -139,7 +138,7 @@ def candidates(items: pd.DataFrame, what: str, over: str) -> dict[str, tuple[np.
     found = {}
     for name in items["candidate"].unique():
         part = table[name].sort_index(axis=1)
-        found[name] = part.columns.to_numpy(), np.median(part.to_numpy(float)[draws], axis=1)
+        found[name] = part.columns.to_numpy(int), np.median(part.to_numpy(float)[draws], axis=1)
     return found
 
 

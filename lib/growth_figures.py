@@ -43,7 +43,8 @@ def _panel(axis: plt.Axes, found: dict[str, tuple[np.ndarray, np.ndarray]]) -> N
         low, high = interval(costs[1:])
         axis.plot(sizes, [np.exp(laws[name].log_at(size)[0]) for size in sizes], color=colour, linestyle=line, linewidth=1.2)
         bars = np.clip([costs[0] - low, high - costs[0]], 0, None)
-        axis.errorbar(sizes, costs[0], bars, color=colour, marker=marker, linestyle="none", markersize=5, elinewidth=0.8, label=name)
+        bare = {"markersize": 9, "markerfacecolor": "none"} if name == "stock" else {"markersize": 5}  # seen where others lie on it
+        axis.errorbar(sizes, costs[0], bars, color=colour, marker=marker, linestyle="none", elinewidth=0.8, label=name, **bare)
         axis.set_xticks(sizes, [f"{size // 1024}k" if size >= 8192 else str(size) for size in sizes], fontsize="small")
     low, high = axis.get_ylim()
     axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))

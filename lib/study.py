@@ -45,6 +45,7 @@ PLANS: dict[str, Callable[[dict], list[Unit]]] = {
     "18_rank_and_data": rank_and_data.plan,
     "21_length_control": partial(length.plan, ["in-distribution"]),
     "22_unseen_lengths": partial(length.plan, ["unseen", "faults"]),
+    "23_decoder_only": partial(length.plan_each, ["in-distribution", "unseen"]),
     "24_news_and_questions": partial(length.plan_each, ["targets", "in-distribution", "unseen"]),
     "25_better_signals": tuning.plan_better_signals,
     "26_words_and_characters": partial(length.plan_each, ["in-distribution", "unseen"]),

@@ -117,8 +117,8 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     read = [Text((start, *row, eos), 1, tuple(source)) for row, source in zip(tokens, lines["source_ids"])]
     parts = [lines[["id", "group"]], items, quality, of_language_model, scores(judge, read).add_prefix(WRITER)]
     found = pd.concat(parts, axis=1)
-    identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
-    return make_table(_sweep_rows(found, identity) if unit.part == SWEEP else _best_rows(found, identity)), found
+    summarise = _sweep_rows if unit.part == SWEEP else _best_rows
+    return make_table(summarise(found, unit.identity)), found
 
 
 # ---- texts: one row each, with `source` (row of the pairs), `tokens` without EOS, and lengths ------------------------------------------

@@ -51,6 +51,11 @@ class Unit:
         return {name: getattr(self, name) for name in ("study", "dataset", "model", "method", "part", "seed")}
 
     @property
+    def identity(self) -> dict:
+        """The columns of the result table that name it: what its rows have in common, or start from."""
+        return {name: value for name, value in self.fields.items() if name != "part"}
+
+    @property
     def key(self) -> str:
         """Hash of everything the numbers depend on."""
         return hashlib.sha256(json.dumps([self.name, self.parameters, self.data, self.recipe], sort_keys=True).encode()).hexdigest()[:16]

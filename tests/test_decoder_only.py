@@ -428,10 +428,11 @@ def test_a_unit(toy, signal):
 
 
 def test_gate_of_a_notebook(toy):
-    """A notebook that declares `gate` gets units that depend on it; the units of others do not have it."""
+    """A notebook that declares `gate` gets units that depend on it, in a study of their own; the units of others do not have it."""
     (without,), (tanh,), (scaled,) = (plan(["unseen"], toy | given) for given in ({}, {"gate": "tanh"}, {"gate": "scaled"}))
     assert "gate" not in without.parameters and tanh.parameters["gate"] == "tanh"
     assert len({without.key, tanh.key, scaled.key}) == 3
+    assert without.study == "length" and tanh.study == scaled.study == "decoder-only"
 
 
 @pytest.mark.parametrize("gate", GATES)

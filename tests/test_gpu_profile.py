@@ -189,6 +189,20 @@ def test_length_notebooks(models, toy, monkeypatch):
     assert len(kept) == 3 and not list((paths.CACHE / "models").glob("*.checkpoint*"))
 
 
+def test_decoder_only_notebook(models, toy, monkeypatch):
+    """Notebook 23 with a Llama stored in half precision: one set of low-rank updates a signal, for both parts."""
+    small = dataclasses.replace(corpora.DATASETS["docstrings"], load=pairs, max_train_length=16)
+    monkeypatch.setitem(corpora.DATASETS, "docstrings", small)
+    finetuning.prepare.cache_clear()
+    tiny = {"model": str(models["Llama-3.2"]), "datasets": ["docstrings"], "signals": ["none", "number-in-prompt", "pre"], "seeds": [0]}
+    tiny |= {"finetune_updates": 2, "items": 2}
+    for one in length.for_each_dataset(parameters("23_decoder_only", **tiny)).values():
+        rows, items = length.run(["in-distribution", "unseen"], one)
+    assert set(rows["method"]) == set(tiny["signals"]) and set(rows["study"]) == {"decoder-only"}
+    assert {"mae", "rougeL", "ppl_content", "ppl_eos"} <= set(rows["metric"]) and items["generated_length"].dropna().ge(1).all()
+    assert len(list((paths.CACHE / "models").glob("decoder-only.*.safetensors"))) == 3
+
+
 def test_half_precision_checkpoint_is_fine_tuned_in_float32(models):
     """transformers would load what is stored in float16 as float16, in which Adam's small numbers are lost."""
     model = LengthControlled.from_pretrained(str(models["bart-large"]), signal="pre")

@@ -258,6 +258,12 @@ def test_record(results):
     assert sorted(f.name for f in (results / "cpu").iterdir()) == FILES
 
 
+def test_identity_starts_a_row():
+    """The columns of the result table that name a unit; `part` is none of them."""
+    table = make_table([{**UNIT.identity, "slice": "all", "metric": "mae", "value": 1.0, "n": 1}])
+    assert table.iloc[0][list(UNIT.identity)].tolist() == ["length", "docstrings", "tiny-bart", "pre", "0"]
+
+
 def test_units_of_a_part_keep_their_own_columns(results):
     """Columns, whole numbers beyond float precision, undefined numbers and missing texts come back unit by unit."""
     first = pd.DataFrame({"id": [70_001, 3], "slice": ["a", None], "score": [np.nan, 0.25]})

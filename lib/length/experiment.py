@@ -95,14 +95,13 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows and items of one unit; trains the model first where the cache lacks it."""
     settings = settings_from(Settings, unit.parameters)
     data = prepare(settings)
-    identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
     if unit.part == "targets":
-        return _targets(identity, settings, data)
+        return _targets(unit.identity, settings, data)
     model = trained_model(unit, settings, data)
     items = {"in-distribution": _in_distribution, "unseen": _unseen, "faults": _faults}[unit.part](model, unit.method, settings, data)
-    rows = evaluation.summarise(items, identity, settings.max_train_length)
+    rows = evaluation.summarise(items, unit.identity, settings.max_train_length)
     if model.gate is not None:
-        rows.append({**identity, "slice": "all", "n": 1, "metric": "gate", "value": model.gate.g.tanh().item()})
+        rows.append({**unit.identity, "slice": "all", "n": 1, "metric": "gate", "value": model.gate.g.tanh().item()})
     return make_table(rows), items
 
 

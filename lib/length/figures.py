@@ -88,7 +88,7 @@ def length_scatter(items: pd.DataFrame, train_length: int, limit: int | None = N
     (the longest request, unless given); longer outputs are drawn at the upper edge. `counted`: the unit of lengths."""
     limit = limit or evaluation.buckets(train_length)[-1][1]
     names = in_order(items["method"])
-    columns = min(3, len(names))
+    columns = 2 if len(names) == 4 else min(3, len(names))
     rows = -(-len(names) // columns)
     figure, axes = plt.subplots(
         rows, columns, figsize=(3.3 * columns, 3.2 * rows), sharex=True, sharey=True, squeeze=False, layout="constrained"
@@ -97,7 +97,8 @@ def length_scatter(items: pd.DataFrame, train_length: int, limit: int | None = N
     for axis, name in zip(axes.flat, names):
         part = items[items["method"] == name]
         shown = part["generated_length"].clip(upper=1.09 * limit)  # longer outputs lie on the upper edge
-        axis.scatter(part["target_length"], shown, s=5, alpha=0.25, color=STYLE[name][0], linewidths=0, rasterized=True)
+        alpha = float(np.clip(200 / len(part), 0.25, 0.7))  # few points are drawn stronger
+        axis.scatter(part["target_length"], shown, s=5, alpha=alpha, color=STYLE[name][0], linewidths=0, rasterized=True)
         axis.plot([0, limit], [0, limit], color="black", linewidth=1)
         axis.axvline(train_length, color="black", linewidth=0.8, linestyle=":")
         axis.set_title(f"{name}  (MAE {(part['generated_length'] - part['target_length']).abs().mean():.1f})")

@@ -85,8 +85,7 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
         parts.append(_perplexity(model, unit.method, data, settings.max_train_length))
     setting = setting_name(learning_rate=f"{settings.learning_rate:g}") if of_training else setting_name(**options)
     items = pd.concat(parts, ignore_index=True).assign(setting=setting)
-    identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
-    rows = make_table(evaluation.summarise(items, identity, settings.max_train_length))
+    rows = make_table(evaluation.summarise(items, unit.identity, settings.max_train_length))
     return rows, items.iloc[:0] if unit.part.startswith("options") else items  # their rows say it all
 
 

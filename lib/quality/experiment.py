@@ -116,7 +116,6 @@ def _judge(
     wrong = wrong_tokens(tokenizer, items, texts) if errors == "tokens" else None
     words = evaluation.word_places([word_numbers(tokenizer, output) for output in items["output"]]) if errors == "words" else None
     given = {} if settings.trained_on == home(settings.model) else {"trained_on": settings.trained_on}
-    common = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "seed": unit.seed}
     found, columns = [], {}
     for method in tokens:
         columns[method] = scores.sequence_scores(tokens[method].to_numpy(), text)
@@ -125,7 +124,7 @@ def _judge(
             statistics |= evaluation.token_statistics(items, wrong, text, tokens[method])
         if words is not None:
             statistics |= evaluation.word_statistics(items, words, tokens[method].to_numpy())
-        identity = {**common, "method": method}
+        identity = unit.identity | {"method": method}
         found += evaluation.rows(statistics, identity | {"setting": setting_name(**given)})
         if unit.study == "quality" and unit.part.startswith("scores") and ":" not in method:  # other ways to join a text's token scores
             inside = tokens[method].between(0, 1).all()
@@ -137,7 +136,7 @@ def _judge(
     once = unit.method == "untrained" and not given
     for method in items.attrs.get("scores", []) if once else []:  # scores of whole texts, computed elsewhere
         columns[method] = items[method].to_numpy(float)
-        found += evaluation.rows(evaluation.statistics(unit.dataset, items, columns[method]), {**common, "method": method})
+        found += evaluation.rows(evaluation.statistics(unit.dataset, items, columns[method]), unit.identity | {"method": method})
     dropped = ["prompt", "output", "answer", "right", "wrong_words", *items.attrs.get("scores", [])]
     return make_table(found), items.drop(columns=dropped, errors="ignore").assign(**columns)
 
@@ -155,18 +154,16 @@ def _right_mass(lm: LanguageModel, items: pd.DataFrame, states: Tensor) -> np.nd
 def _training(unit: Unit, settings: Settings) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Held-out losses as rows: at the end of training, and of the scores that need none (method `untrained`). Items: the learning curve."""
     reported = held_out(settings, reported=True)
-    common = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "seed": unit.seed}
     if unit.method == "untrained":
         base, options = prepare(settings), {"count": settings.negatives, "mode": settings.dominant}
         losses = scores.untrained_losses(base.lm, reported, base.unigram, SAMPLERS, **options)
-        common |= {"n": len(reported.gold)}
-        found = []
+        common, found = unit.identity | {"n": len(reported.gold)}, []
         for (name, kind), value in losses.items():
             method = scores.closed_form_name(name) if name in SAMPLERS else name
             found.append({**common, "method": method, "slice": kind, "metric": _metric(kind), "value": value})
         return make_table(found), pd.DataFrame([{"update": 0, "bce_common": losses[scores.METHOD, "common"]}])
     curve = pd.DataFrame(train_head(settings, unit.method, unit.seed))
-    common |= {"method": unit.method, "setting": setting_name(learning_rate=f"{learning_rate(settings, unit.method):g}")}
+    common = unit.identity | {"setting": setting_name(learning_rate=f"{learning_rate(settings, unit.method):g}")}
     own = {"sampled": "own", "full": "full", "softmax": "cross-entropy"}[HEADS[unit.method].loss]
     lines = [(own, "bce_own", min(own_limit(unit.method), len(reported.gold))), ("common", "bce_common", len(reported.gold))]
     found = [{**common, "slice": kind, "metric": _metric(kind), "value": curve[name].iloc[-1], "n": n} for kind, name, n in lines]

@@ -211,19 +211,25 @@ def difference_plot(table: pd.DataFrame, method: str, better: str = "right") -> 
     others = in_order(table.index.get_level_values(1))
     apart = min(0.16, 0.8 / max(1, len(others)))  # between two methods; a measure has 1
     figure, axis = plt.subplots(figsize=(9, 0.08 / apart * len(measures) + 1.6), layout="constrained")
-    for place, other in enumerate(others):
-        colour, marker, _ = STYLE[other]
-        part = table.xs(other, level=1).reindex(measures)
-        y = np.arange(len(measures)) + (place - (len(others) - 1) / 2) * apart
-        errors = [part["value"] - part["ci_low"], part["ci_high"] - part["value"]]
-        axis.errorbar(part["value"], y, xerr=errors, color=colour, marker=marker, linestyle="", markersize=5, capsize=2, label=other)
-    axis.axvline(0, color="black", linewidth=1)
-    axis.set_yticks(range(len(measures)), measures, fontsize="small")
-    axis.invert_yaxis()
-    axis.xaxis.set_major_locator(plt.MaxNLocator(6))
+    difference_rows(axis, {other: table.xs(other, level=1).reindex(measures) for other in others}, STYLE, apart)
     axis.set_xlabel(f"{method} minus the other ({better}: {method} is better)")
     axis.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5), title="compared with")
     return figure
+
+
+def difference_rows(axis: plt.Axes, parts: dict[str, pd.DataFrame], style: dict[str, tuple], apart: float) -> None:
+    """Differences (value, ci_low, ci_high) against zero: a row a measure, the index that all parts have; a marker a part, `apart` from the
+    next. style: colour, marker, ... by name.
+    """
+    for place, (name, part) in enumerate(parts.items()):
+        colour, marker, *_ = style[name]
+        y = np.arange(len(part)) + (place - (len(parts) - 1) / 2) * apart
+        errors = [part["value"] - part["ci_low"], part["ci_high"] - part["value"]]
+        axis.errorbar(part["value"], y, xerr=errors, color=colour, marker=marker, linestyle="", markersize=5, capsize=2, label=name)
+    axis.axvline(0, color="black", linewidth=1)
+    axis.set_yticks(range(len(part)), part.index, fontsize="small")
+    axis.invert_yaxis()
+    axis.xaxis.set_major_locator(plt.MaxNLocator(6))
 
 
 def drop_by_k(items: pd.DataFrame, methods: list[str], most: int = 8) -> plt.Figure:

@@ -197,9 +197,10 @@ def compute(unit: Unit) -> tuple[pd.DataFrame, pd.DataFrame]:
     for split in ("validation", "test"):
         table = pairs(split)
         outputs = translate(lm, table["source"].tolist(), unit.parameters["beams"])
-        common = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": unit.method, "seed": unit.seed}
         for metric, (value, low, high) in corpus_quality(outputs, table["target"].tolist()).items():
-            rows.append({**common, "slice": split, "metric": metric, "value": value, "ci_low": low, "ci_high": high, "n": len(table)})
+            rows.append(
+                {**unit.identity, "slice": split, "metric": metric, "value": value, "ci_low": low, "ci_high": high, "n": len(table)}
+            )
         words = [len(output.split()) for output in outputs]
         items.append(pd.DataFrame({"id": range(len(table)), "slice": split, "group": table["group"].astype(str), "words": words}))
     return make_table(rows), pd.concat(items, ignore_index=True)

@@ -173,14 +173,7 @@ def _settings(parameters: dict, corpus: str, texts: int, rank: int = FULL) -> Se
 
 def _identity(unit: Unit, settings: Settings, rank: int) -> dict:
     setting = setting_name(rank=rank or "full", trained_on=settings.trained_on, train_texts=settings.train_texts)
-    return {
-        "study": unit.study,
-        "dataset": unit.dataset,
-        "model": unit.model,
-        "method": head_name(rank),
-        "setting": setting,
-        "seed": unit.seed,
-    }
+    return unit.identity | {"method": head_name(rank), "setting": setting}
 
 
 # ---- held-out positions ----------------------------------------------------------------------------------------------------------------
@@ -223,7 +216,7 @@ def _untrained(unit: Unit, settings: Settings) -> tuple[pd.DataFrame, pd.DataFra
 
     table = _judge(unit, settings, {name: score(name) for name in UNTRAINED})
     setting = setting_name(trained_on=settings.trained_on, train_texts=settings.train_texts)
-    common = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "setting": setting, "seed": unit.seed}
+    common = unit.identity | {"setting": setting}
     return make_table(_rows(table, lambda name: {**common, "method": name})), table
 
 

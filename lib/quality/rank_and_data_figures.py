@@ -6,7 +6,7 @@ import pandas as pd
 
 from lib.figures import STYLE
 from lib.quality import evaluation
-from lib.quality.figures import printed
+from lib.quality.figures import difference_rows, printed
 from lib.quality.rank_and_data import FULL, MEASURES, PART, UNTRAINED, column, held_out_statistic
 from lib.results import holm, interval, p_value
 
@@ -219,25 +219,20 @@ def step_plot(table: pd.DataFrame, title: str) -> plt.Figure:
         squeeze=False,
         layout="constrained",
     )
+    colours = plt.get_cmap("viridis")(np.linspace(0.15, 0.75, len(names)))
+    style = dict(zip(names, zip(colours, _MARKERS)))
     for axis, (unit, shown) in zip(axes[:, 0], panels.items()):
-        for place, name in enumerate(names):
-            part = table.xs(name, level="score").droplevel("against").reindex(shown)
-            y = np.arange(len(shown)) + (place - (len(names) - 1) / 2) * 0.2
-            colour = plt.get_cmap("viridis")(0.15 + 0.6 * place / max(1, len(names) - 1))
-            axis.plot(part["value"], y, color=colour, marker=_MARKERS[place], linestyle="", markersize=5, label=name)
-            axis.hlines(y, part["ci_low"], part["ci_high"], color=colour, linewidth=1.3)
-        axis.axvline(0, color="black", linewidth=1)
-        axis.set_yticks(
-            range(len(shown)),
-            [measure.replace("p_right_above_wrong", "ranking").replace("bce", "loss") for measure in shown],
-            fontsize="small",
-        )
+        parts = {name: table.xs(name, level="score").droplevel("against").reindex(shown) for name in names}
+        difference_rows(axis, {name: part.rename(_in_words) for name, part in parts.items()}, style, 0.2)
         axis.set_ylim(len(shown) - 0.5, -0.5)
-        axis.locator_params(axis="x", nbins=6)
         axis.set_xlabel(unit, fontsize="small")
     figure.supxlabel(title, fontsize="medium")
     axes[0, 0].legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
+
+
+def _in_words(measure: str) -> str:
+    return measure.replace("p_right_above_wrong", "ranking").replace("bce", "loss")
 
 
 def held_out_measures(outputs: pd.DataFrame, reference: tuple[str, int]) -> dict[str, Statistics]:

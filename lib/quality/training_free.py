@@ -242,5 +242,4 @@ def _value(joined: np.ndarray, part: pd.DataFrame, metric: str) -> float:
 
 def _rows(unit: Unit, method: str, joined: np.ndarray, part: pd.DataFrame, setting: str) -> list[dict]:
     found = evaluation.agree(part.assign(score=joined[part.index]), "test", (evaluation.metric_of(part),))
-    identity = {"study": unit.study, "dataset": unit.dataset, "model": unit.model, "method": method, "setting": setting, "seed": unit.seed}
-    return evaluation.rows(found, identity)
+    return evaluation.rows(found, unit.identity | {"method": method, "setting": setting})
