@@ -105,7 +105,7 @@ def markdown(table: pd.DataFrame) -> str:
     """A GitHub table of the index and the columns, as they print."""
     frame = table.reset_index()
     lines = [frame.columns.map(str), ["---"] * len(frame.columns), *frame.astype(str).to_numpy()]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
 
 
 def with_interval(value: float, low: float, high: float, digits: int = 2, sign: str = "") -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.figures import STYLE, clear
+from lib.figures import STYLE, clear, markdown
 from lib.length.signals import SIGNALS
 from lib.quality import evaluation, figures
 from lib.quality.heads import HEADS
@@ -135,3 +135,11 @@ def test_every_method_of_the_study_has_a_style():
 def test_graded_errors_leave_out_home_ground_and_attested():
     items = pd.DataFrame({"slice": ["type=original", "type=negation", "type=attested", f"type={evaluation.HOME_GROUND}"]})
     assert evaluation.graded_errors(items)["slice"].tolist() == ["type=original", "type=negation"]
+
+
+def test_markdown_has_one_cell_a_value():
+    """A bar within a cell does not end it."""
+    table = pd.DataFrame({"SD of |error|": [1.5]}, pd.Index(["pre"], name="signal"))
+    for line in markdown(table).splitlines():
+        assert line.replace(r"\|", "").count("|") == 3
+    assert r"SD of \|error\|" in markdown(table)

@@ -224,7 +224,7 @@ def difference_rows(axis: plt.Axes, parts: dict[str, pd.DataFrame], style: dict[
     for place, (name, part) in enumerate(parts.items()):
         colour, marker, *_ = style[name]
         y = np.arange(len(part)) + (place - (len(parts) - 1) / 2) * apart
-        errors = [part["value"] - part["ci_low"], part["ci_high"] - part["value"]]
+        errors = np.clip([part["value"] - part["ci_low"], part["ci_high"] - part["value"]], 0, None)  # of few items one may lie outside
         axis.errorbar(part["value"], y, xerr=errors, color=colour, marker=marker, linestyle="", markersize=5, capsize=2, label=name)
     axis.axvline(0, color="black", linewidth=1)
     axis.set_yticks(range(len(part)), part.index, fontsize="small")
