@@ -129,16 +129,18 @@ def lookup(table: pd.DataFrame, default_slice: str = "unseen"):
     return value
 
 
-def clear(comparison: pd.DataFrame, level: float = 0.05) -> pd.DataFrame:
-    """The differences that are clear: significant over test texts after Holm's correction, and of the same sign in every seed."""
-    agree = comparison["seeds"].map(lambda seeds: len({value > 0 for value in seeds}) == 1).astype(bool)
+def clear(comparison: pd.DataFrame, level: float = 0.05, neutral: float = 0.0) -> pd.DataFrame:
+    """The differences that are clear: significant over test texts after Holm's correction, and of the same sign in every seed. Ratios, with
+    `neutral` 1: on the same side of it.
+    """
+    agree = comparison["seeds"].map(lambda seeds: len({value > neutral for value in seeds}) == 1).astype(bool)
     return comparison[(comparison["p_holm"] < level) & agree]
 
 
-def significant(comparison: pd.DataFrame) -> tuple[str, str]:
-    """Names of the methods whose difference is clearly above, and clearly below, zero; "none" where there is none."""
-    found = clear(comparison)
-    chosen = (found[found["value"] > 0], found[found["value"] < 0])
+def significant(comparison: pd.DataFrame, neutral: float = 0.0) -> tuple[str, str]:
+    """Names of the methods that are clearly above, and clearly below, `neutral` (1 of ratios); "none" where there is none."""
+    found = clear(comparison, neutral=neutral)
+    chosen = (found[found["value"] > neutral], found[found["value"] < neutral])
     return tuple(", ".join(f"`{name}`" for name in part.index.get_level_values("method")) or "none" for part in chosen)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.figures import STYLE, clear, markdown
+from lib.figures import STYLE, clear, markdown, significant
 from lib.length.signals import SIGNALS
 from lib.quality import evaluation, figures
 from lib.quality.heads import HEADS
@@ -143,3 +143,12 @@ def test_markdown_has_one_cell_a_value():
     for line in markdown(table).splitlines():
         assert line.replace(r"\|", "").count("|") == 3
     assert r"SD of \|error\|" in markdown(table)
+
+
+def test_clear_ratios_lie_on_one_side_of_one():
+    """What is clear among differences is the same among ratios, around 1."""
+    seeds = [[0.2, 0.1], [-0.1, -0.3], [-0.1, 0.2]]
+    differences = pd.DataFrame({"method": list("abc"), "value": [0.15, -0.2, 0.05], "p_holm": 0.01, "seeds": seeds}).set_index("method")
+    ratios = differences.assign(value=differences["value"] + 1, seeds=[[value + 1 for value in each] for each in seeds])
+    assert significant(differences) == significant(ratios, neutral=1.0) == ("`a`", "`b`")
+    assert clear(ratios, neutral=1.0).index.tolist() == ["a", "b"]
