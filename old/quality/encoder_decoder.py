@@ -1,0 +1,55 @@
+"""Encoder-decoder models (BART, Marian, T5, ...) behind the interface of LanguageModel: scores, negatives and heads work unchanged."""
+
+from dataclasses import replace
+
+from torch import Tensor
+from transformers import AutoModelForSeq2SeqLM
+
+from old.quality.language_models import LanguageModel, Text
+from old.seq2seq import pad, source_batch
+
+
+class EncoderDecoder(LanguageModel):
+    """A frozen encoder-decoder model with its tokenizer; the hidden states are those of the decoder.
+
+    A prompt is what the encoder reads, with the special tokens of the tokenizer. `ids` of a Text: the decoder's start token (and the
+    forced first one, where the model has that: BART-large, mBART), then the output. EOS is not scored.
+    """
+
+    _loader = AutoModelForSeq2SeqLM
+
+    def encode(self, prompts: list[str], outputs: list[str], chat: bool = False) -> list[Text]:
+        """Token ids of sources and outputs.
+
+        Raises ValueError for `chat`, for an empty output, for a source without tokens, and for either that has no room in the model.
+        """
+        if chat:
+            raise ValueError("an encoder-decoder model has no chat template: its prompt is the source itself")
+        texts = super().encode([""] * len(prompts), outputs)
+        sources = self.tokenizer(list(prompts), verbose=False)["input_ids"] if texts else []
+        for number, source in enumerate(sources):
+            if not source:
+                raise ValueError(f"prompt {number} is empty: there is nothing for the encoder to read")
+            if self.context is not None and len(source) > self.context:
+                raise ValueError(f"prompt {number} has {len(source)} tokens; the encoder holds {self.context}")
+        return [replace(text, source=tuple(source)) for text, source in zip(texts, sources)]
+
+    def _first(self) -> list[int]:
+        settings = self.model.generation_config
+        start = (settings.decoder_start_token_id, settings.forced_bos_token_id)
+        return [token for token in start if token is not None]
+
+    def _bias(self) -> Tensor | None:
+        constant = getattr(self.model, "final_logits_bias", None)  # BART and Marian: (1, V)
+        return super()._bias() if constant is None else constant[0]
+
+    def _batch(self, texts: list[Text]) -> dict[str, Tensor]:
+        """The decoder needs no mask: it is causal, and padding stands behind each text."""
+        ids = pad([list(text.ids) for text in texts], self.model.config.pad_token_id)
+        return {**source_batch(self.model, [list(text.source) for text in texts]), "decoder_input_ids": ids.to(self.device)}
+
+    def _states(self, batch: dict[str, Tensor]) -> Tensor:
+        encoder, decoder = self.model.get_encoder(), self.model.get_decoder()
+        encoded = encoder(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])[0]
+        options = {"encoder_hidden_states": encoded, "encoder_attention_mask": batch["attention_mask"], "use_cache": False}
+        return decoder(input_ids=batch["decoder_input_ids"], **options)[0]
