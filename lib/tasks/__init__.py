@@ -1,0 +1,1 @@
+"""Items to be judged, with gold: what a score of quality is held against."""

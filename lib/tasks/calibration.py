@@ -1,0 +1,155 @@
+"""From a score to a decision: probabilities by Platt scaling, and answering only what scores best.
+
+Gold is 1 (right) or 0 (wrong). Groups of items are drawn, split and resampled as a whole.
+"""
+
+import numpy as np
+import pandas as pd
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from lib.study.agreement import agreement
+from lib.study.statistics import Draws, Measure
+
+BASE_RATE = "base rate"  # one probability for all: the share of right ones among those learnt from
+PENALTY = 1e-6  # of the squared slope, halved: hardly any
+
+
+# ---- probabilities ----------------------------------------------------------------------------
+
+
+def logistic_curve():
+    """Platt scaling: sigmoid(a score + b), the two numbers of least log-loss. (N, 1) -> (N,)"""
+    return make_pipeline(StandardScaler(), LogisticRegression(C=1 / PENALTY))
+
+
+def platt(scores: np.ndarray, gold: np.ndarray, groups: np.ndarray, folds: int = 5) -> np.ndarray:
+    """Probabilities from a curve fitted on the other folds of groups. All (N,)"""
+    options = {"cv": GroupKFold(min(folds, len(np.unique(groups)))), "method": "predict_proba"}
+    scores = np.asarray(scores, float)[:, None]
+    return cross_val_predict(logistic_curve(), scores, gold, groups=groups, **options)[:, 1]
+
+
+def from_labels(scores: np.ndarray, gold: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Probabilities of `others` (M,) from a curve fitted on n labelled items: scores, gold (n,).
+
+    Where all n are right, or all wrong, no curve can be fitted: (right + 1) / (n + 2) for all.
+    """
+    right, n = gold.sum(), len(gold)
+    if right in (0, n):
+        return np.full(len(others), (right + 1) / (n + 2))
+    return logistic_curve().fit(scores[:, None], gold).predict_proba(others[:, None])[:, 1]
+
+
+def random_orders(groups: np.ndarray, draws: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Items in random order, group after group, and how many of the first, whole groups, make up to
+    half of them. (N,) -> (D, N), (D,)
+    """
+    member, _ = pd.factorize(groups)
+    sizes, rng, orders = np.bincount(member), np.random.default_rng(seed), []
+    for _ in range(draws):
+        place = rng.permutation(len(sizes))  # of each group
+        ends = np.cumsum(sizes[np.argsort(place)])
+        half = ends[ends <= len(member) / 2].max(initial=0)
+        orders.append((np.lexsort((rng.random(len(member)), place[member])), half))
+    order, learnable = zip(*orders)
+    return np.array(order), np.array(learnable)
+
+
+def learning_curve(
+    scores: np.ndarray, gold: np.ndarray, groups: np.ndarray, sizes: list[int], draws: int
+) -> pd.DataFrame:
+    """How good a probability n labelled items make, on items of other groups. All (N,)
+
+    In each draw the first half of the groups, in random order, can be labelled; all others test,
+    whatever n is. n: those of `sizes` that leave half of the items for testing, and that half; 0 is
+    the score as it is, where it lies in [0, 1]. Columns n, metric (brier, ece, one class: all n
+    labels alike), value (mean over draws), low, high (95 % range over draws: how much depends on
+    which items are labelled; no interval over items).
+    """
+    order, learnable = random_orders(groups, draws)
+    half = int(learnable.min())
+    if half < min(sizes):
+        return pd.DataFrame(columns=["n", "metric", "value", "low", "high"])
+    inside = scores.min() >= 0 and scores.max() <= 1 and np.ptp(scores) > 0
+    values = []
+    for n in [*([0] if inside else []), *(size for size in sizes if size < half), half]:
+        for items, first in zip(order, learnable):
+            labels, test = items[:n], items[first:]
+            fitted = from_labels(scores[labels], gold[labels], scores[test]) if n else scores[test]
+            values.append({"n": n, **_errors(fitted, gold[test])})
+            values[-1]["one class"] = n > 0 and gold[labels].sum() in (0, n)
+    table = pd.DataFrame(values).melt("n", var_name="metric").astype({"value": float})
+    by_draw = table.groupby(["n", "metric"], sort=False)["value"]
+    ends = {name: by_draw.quantile(level) for name, level in (("low", 0.025), ("high", 0.975))}
+    return by_draw.mean().to_frame("value").assign(**ends).reset_index()
+
+
+def _errors(probability: np.ndarray, gold: np.ndarray) -> dict[str, float]:
+    rows, whole = pd.DataFrame({"score": probability, "gold": gold}), Draws(np.zeros(len(gold)), 0)
+    return {metric: agreement(metric)(rows, whole)[0] for metric in ("brier", "ece")}
+
+
+# ---- answering or abstaining ------------------------------------------------------------------
+
+
+def risk_coverage(scores: np.ndarray, gold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Coverage and risk (share of wrong ones) after the 1, 2, ... N best-scored answers. All (N,)
+
+    Tied items count as the average over their orders, so that nothing depends on a table's order.
+
+    >>> risk_coverage(np.array([0.9, 0.5, 0.5]), np.array([1, 0, 1]))[1].round(2).tolist()
+    [0.0, 0.25, 0.33]
+    """
+    _, block = np.unique(-np.asarray(scores, float), return_inverse=True)  # the best is number 0
+    rate = np.bincount(block, 1 - gold) / np.bincount(block)
+    answers = np.arange(1, len(gold) + 1)
+    return answers / len(gold), np.cumsum(rate[np.sort(block)]) / answers
+
+
+def area(score: str) -> Measure:
+    """AURC: the mean of the risks after 1, 2, ... N answers; lower is better.
+
+    In a block of b tied items with rate e, after B others of which W are wrong, the risk after
+    B + i answers is (W + e i) / (B + i). Summed over i: e b + (W - e B) (H(B + b) - H(B)).
+    """
+
+    def measure(rows: pd.DataFrame, draws: Draws) -> np.ndarray:
+        values = []
+        for size, wrong in _blocks(rows, score, draws):
+            last, rate = np.cumsum(size, 1), wrong / np.maximum(size, 1)
+            before, wrong_before = last - size, np.cumsum(wrong, 1) - wrong
+            harmonic = np.r_[0, np.cumsum(1 / np.arange(1, last.max() + 1))]
+            steps = harmonic[last.astype(int)] - harmonic[before.astype(int)]
+            values.append((wrong + (wrong_before - rate * before) * steps).sum(1) / last[:, -1])
+        return np.concatenate(values)
+
+    return measure
+
+
+def coverage(score: str, risk: float) -> Measure:
+    """Largest share of items above a threshold of which at most `risk` are wrong, 0 where there is
+    none. Higher is better; the threshold is chosen in hindsight.
+    """
+
+    def measure(rows: pd.DataFrame, draws: Draws) -> np.ndarray:
+        values = []
+        for size, wrong in _blocks(rows, score, draws):
+            answered = np.cumsum(size, 1)
+            allowed = np.cumsum(wrong, 1) <= risk * answered + 1e-9
+            values.append((answered * allowed).max(1) / answered[:, -1])
+        return np.concatenate(values)
+
+    return measure
+
+
+def _blocks(rows: pd.DataFrame, score: str, draws: Draws):
+    """Blocks of equal scores, the best first: how many items are drawn, how many wrong. (r, J)"""
+    scores, wrong = rows[score].to_numpy(float), 1 - rows["gold"].to_numpy(float)
+    down = np.argsort(-scores, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(scores[down]) != 0])
+    for weights in draws.weights():
+        drawn = weights[:, down]
+        yield tuple(np.add.reduceat(x, starts, axis=1) for x in (drawn, drawn * wrong[down]))
