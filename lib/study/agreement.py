@@ -1,8 +1,8 @@
-"""How well a score agrees with gold, as measures of `lib.study.statistics`. Higher scores mean better.
+"""How well a score agrees with gold, as measures of `lib.study.statistics`. Higher means better.
 
-Any gold: `pearson`, `spearman`. Gold of only 0 and 1: also `auroc`, `ap` (average precision); and for
-scores in [0, 1] `bce` (nats), `brier`, `ece` (expected calibration error). Undefined values (one class
-only, a constant score) are NaN.
+Any gold: `pearson`, `spearman`. Gold of only 0 and 1: also `auroc`, `ap` (average precision); and
+for scores in [0, 1] `bce` (nats), `brier`, `ece` (expected calibration error). Undefined values
+(one class only, a constant score) are NaN.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def defined_metrics(scores: Sequence, gold: Sequence) -> tuple[str, ...]:
     return CORRELATIONS + (RANKINGS if binary else ()) + (PROBABILITIES if inside else ())
 
 
-# ---- scores (N,), gold (N,), resamples -> (1 + R,): of the sample itself and of every resample -------
+# ---- scores (N,), gold (N,), resamples -> (1 + R,): the sample itself, then every resample -----
 
 
 def _pearson(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
@@ -65,8 +65,8 @@ def _spearman(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
 def _auroc(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
     """Share of (right, wrong) pairs in order; a tie counts one half.
 
-    Counted once for every two clusters, which is much less work than once for every resample as long
-    as clusters are few.
+    Counted once for every two clusters, which is much less work than once for every resample as
+    long as clusters are few.
     """
     right, wrong = y == 1, np.flatnonzero(y == 0)
     wrong = wrong[np.argsort(x[wrong], kind="stable")]
@@ -129,7 +129,7 @@ def _brier(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
 
 
 def _ece(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
-    """In bins of equal width, the distance of the mean score from the share of right ones, by size."""
+    """Distance of the mean score from the share of right ones, over equal bins, by size."""
     bins = np.minimum((x * BINS).astype(int), BINS - 1)
     return np.sum([np.abs(draws.mean((bins == b) * (x - y))) for b in np.unique(bins)], 0)
 

@@ -16,7 +16,7 @@ _BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _, _CYAN = sns.colo
     "colorblind"
 )
 _YELLOW = (0.66, 0.6, 0.0)  # the palette's own is too pale for small dots on white
-# method: (colour, marker, line style). Line styles and markers carry the difference where colour does not.
+# method: (colour, marker, line). Lines and markers carry the difference where colour does not.
 STYLE = {
     "none": (_GREY, "X", ":"),
     "number-in-prompt": (_GREEN, "s", "--"),
@@ -32,7 +32,7 @@ STYLE = {
     "rpe-clipped": (_ORANGE, "<", "--"),
     "rpe-random": (_BROWN, "P", "-."),
     "rpe-random-clipped": (_PINK, ">", "-."),
-    # scores of quality: without training, with two fitted numbers, trained heads, heads by sampler of negatives
+    # scores of quality: without training, fitted numbers, trained heads, heads by sampler
     "softmax": (_GREY, "X", ":"),
     "logprob": ("black", "P", ":"),
     "entropy": (_YELLOW, "d", ":"),
@@ -54,7 +54,7 @@ STYLE = {
     "softmax-sampled-excluded": (_PINK, "*", "--"),
     "sigmoid-lowrank-raw": (_BLUE, "o", ":"),
     "sigmoid-full-raw": (_PURPLE, "v", ":"),
-    # references: what a sampler predicts without training, an oracle, a score that knows a text's length only
+    # references: closed forms of each sampler, an oracle, a text's length
     "closed-form:uniform": (_CYAN, "D", ":"),
     "closed-form:unigram": (_YELLOW, "^", ":"),
     "closed-form:softmax-sampled": (_PINK, "D", ":"),

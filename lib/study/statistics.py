@@ -1,10 +1,10 @@
 """One way to a number with its interval, and one to a difference: paired cluster bootstrap.
 
-Rows are items. Clusters of items (near-duplicates, sets, territories, sources) are resampled whole;
-the same clusters get the same resamples, so that two methods on the same items are compared pair by
-pair. A measure is a function of rows and their resamples:
+Rows are items. Clusters of items (near-duplicates, sets, territories, sources) are resampled
+whole; the same clusters get the same resamples, so that two methods on the same items are compared
+pair by pair. A measure is a function of rows and their resamples:
 
-    def mean_error(rows, draws):                      # (1 + R,): of the sample itself, then of each resample
+    def mean_error(rows, draws):  # (1 + R,): of the sample itself, then of each resample
         return draws.mean(rows["error"])
 
 Rows of several seeds: a measure is taken of each seed, and averaged. `mean` and `ratio` sum over
@@ -76,7 +76,7 @@ class Estimate(NamedTuple):
         return interval(self.replicates)[1]
 
 
-# ---- measures ----------------------------------------------------------------------------------------
+# ---- measures ----------------------------------------------------------------------------------
 
 
 def mean(column: str) -> Measure:
@@ -103,7 +103,7 @@ def _pooling_seeds(measure: Measure) -> Measure:
     return measure
 
 
-# ---- numbers -----------------------------------------------------------------------------------------
+# ---- numbers -----------------------------------------------------------------------------------
 
 
 def sample(
@@ -232,7 +232,7 @@ def p_value(value: float, replicates: np.ndarray, clusters: int) -> float:
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
-    """Holm-corrected p-values of one family. (M,) -> (M,); undefined ones stay so, and count as tests.
+    """Holm-corrected p-values of one family. (M,) -> (M,); undefined ones stay so, and count.
 
     >>> holm(np.array([0.01, 0.04])).round(2).tolist()
     [0.02, 0.04]
