@@ -1,0 +1,1 @@
+"""Length control: signals, models that read them, fine-tuning, generation, experiments."""
