@@ -25,13 +25,13 @@ class Keyed:
     def __init__(self, function: Callable, version: int, built_on: Sequence["Keyed"], data):
         functools.update_wrapper(self, function)
         self.function, self.name, self.version = function, function.__name__, version
-        self.built_on, self.data = tuple(built_on), data
+        self.built_on, self.data, self.source = tuple(built_on), data, _source(function)
         signature = inspect.signature(function)
         known = [p for p in signature.parameters.values() if p.name not in self.supplied]
         self.signature = signature.replace(parameters=known)
 
-    def __reduce__(self):  # by reference; by value only where a notebook defines it
-        return object.__reduce_ex__(self, 2) if self.__module__ == "__main__" else self.name
+    def __reduce_ex__(self, protocol: int):  # by reference, but by value from a notebook
+        return super().__reduce_ex__(protocol) if self.__module__ == "__main__" else self.name
 
     def bind(self, *args, **kwargs) -> dict:
         """All arguments by name, defaults included. TypeError, naming the known ones, if wrong."""
@@ -60,7 +60,7 @@ class Keyed:
 
     def sources(self) -> dict[str, list]:
         """Version and hash of the source of this function and of all it is built on."""
-        return {name: [k.version, _source(k.function)] for name, k in self.closure().items()}
+        return {name: [k.version, k.source] for name, k in self.closure().items()}
 
     def check_built_on(self, called: "Keyed") -> None:
         """Raise ValueError unless `called` is among what this function says it is built on."""

@@ -97,8 +97,8 @@ def test_a_changed_source_under_the_same_version_is_an_error_that_offers_both_an
     def changed(size, seed, options=None):
         return pd.DataFrame({"item": [0], "score": [7.0]})
 
-    changed.__name__, original = "scores", scores.function
-    scores.function = changed
+    original = scores.function, scores.source
+    scores.function, scores.source = changed, "another"
     try:
         with pytest.raises(ValueError, match="raise its version.*accept=True"):
             kept(scores, size=2, seed=0)
@@ -107,7 +107,7 @@ def test_a_changed_source_under_the_same_version_is_an_error_that_offers_both_an
         scores.version = 2
         assert kept(scores, size=2, seed=0)["score"].tolist() == [7.0]
     finally:
-        scores.function, scores.version = original, 1
+        (scores.function, scores.source), scores.version = original, 1
 
 
 def test_a_function_must_say_what_it_is_built_on():
