@@ -18,6 +18,7 @@ class Keyed:
 
     version: raised by hand when a change moves the numbers. built_on: the keyed functions it calls.
     data: a function of some of the arguments (by name) to the content hash of the input data.
+    A parameter `**others` stands for those of the first function in built_on, to be handed on to it.
     """
 
     supplied: tuple[str, ...] = ()  # parameters that the cache itself fills in
@@ -28,6 +29,11 @@ class Keyed:
         self.built_on, self.data, self.source = tuple(built_on), data, _source(function)
         signature = inspect.signature(function)
         known = [p for p in signature.parameters.values() if p.name not in self.supplied]
+        if known and known[-1].kind is inspect.Parameter.VAR_KEYWORD:
+            names = [p.name for p in known[:-1]]
+            others = self.built_on[0].signature.parameters.values()
+            others = [p for p in others if p.name not in names]
+            known[-1:] = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in others]
         self.signature = signature.replace(parameters=known)
 
     def __reduce_ex__(self, protocol: int):  # by reference, but by value from a notebook

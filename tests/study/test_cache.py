@@ -220,3 +220,13 @@ def test_values_and_folders_of_cached_functions():
 def test_several_at_once_give_what_one_gives():
     rows = kept(sizes, over={"size": [1, 2, 3]}, jobs=2)
     assert rows["half"].tolist() == [0.5, 1.0, 1.5]
+
+
+def test_other_arguments_are_those_of_what_an_experiment_is_built_on():
+    @experiment(version=1, built_on=[head])
+    def doubled(item, **training):
+        return pd.DataFrame({"value": [2 * head(**training)["weight"][item].item()]})
+
+    assert kept(doubled, item=1, size=2, seed=5, jobs=1)["value"].tolist() == [12]
+    with pytest.raises(TypeError, match="it takes .item, ., size, seed"):
+        doubled.bind(item=1, size=2, sed=5)
