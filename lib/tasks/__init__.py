@@ -1,12 +1,12 @@
 """Items to be judged, with gold: what a score of quality is held against.
 
-A task's items are a table, one row an output: `id` (from 0), `group` (the cluster of the bootstrap: set,
-territory, near-duplicate text, source), `prompt`, `output`, `gold` (higher is better), and the columns
-that tell the items of a task apart:
+A task's items are a table, one row an output: `id` (from 0), `group` (the cluster of the bootstrap:
+set, territory, near-duplicate text, source), `prompt`, `output`, `gold` (higher is better), and the
+columns that tell the items of a task apart:
 
     listing                       k (right answers left), kind (right, listed, sibling), order
     languages                     k, kind (right, wrong), prior
-    corruption, ...-errors        edit (original, attested, word-swap ...), text (its number), package
+    corruption, ...-errors        edit (original, word-swap, attested ...), text (number), package
     self-generation               package
     multi30k-en-de                decoding (beam, sample), gold_bleu, gold_similarity
     mlqe-pe-*, hjqe-*             with_source (True: the source is in the prompt)
@@ -16,6 +16,7 @@ that tell the items of a task apart:
 Rows of scores keep these columns (not the texts), and add task, method, seed and score.
 """
 
+import numpy as np
 import pandas as pd
 
 ITEM = ["id", "group", "prompt", "output", "gold"]
@@ -30,10 +31,6 @@ def make_items(rows: list[dict] | pd.DataFrame) -> pd.DataFrame:
 
 
 def some_groups(table: pd.DataFrame, limit: int | None) -> pd.DataFrame:
-    """The rows of `limit` groups (column `group`), always the same ones; all rows without a limit or
-    where there are no more groups.
-    """
-    if limit is None:
-        return table
-    chosen = pd.Series(table["group"].unique()).sort_values().sample(frac=1, random_state=0)
-    return table[table["group"].isin(chosen[:limit])]
+    """Rows of `limit` groups (column `group`), always the same ones; all without a limit."""
+    chosen = np.random.default_rng(0).permutation(np.unique(table["group"]))[:limit]
+    return table[table["group"].isin(chosen)]

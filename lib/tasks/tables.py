@@ -1,0 +1,174 @@
+"""Tables and figures of scores that several notebooks show, from rows of scores.
+
+Rows have the columns task, method, seed, id, group, gold, score and those of the task's items.
+"""
+
+from collections.abc import Iterable
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from lib.study.figures import STYLE, in_order, with_interval
+from lib.study.statistics import Estimate, compare, difference, holm, p_value, sample
+from lib.tasks.measures import PEARSON, Criterion
+
+# no scores to choose from: an oracle, what the length of a text alone would be worth, and what was
+# computed elsewhere or learnt from people
+REFERENCES = ("right-mass", "length", "nmt-logprob", "supervised-probe", "comet-kiwi")
+SAMPLER_PANELS = ("softmax", "uniform", "unigram", "softmax-sampled", "mixed", "sigmoid-lowrank")
+
+Judged = dict[str, dict[str, Estimate]]  # {label of a criterion: {method: estimate}}
+
+
+def scores_among(methods: Iterable[str]) -> list[str]:
+    """The scores among methods, in the study's order: no references, no closed forms of other
+    samplers.
+    """
+    return [m for m in in_order(methods) if ":" not in m and m not in REFERENCES]
+
+
+def averaged(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row an item and method: scores averaged over seeds."""
+    key = ["task", "method", "id"]
+    scores = rows.groupby(key, sort=False)["score"].mean()
+    items = rows.drop_duplicates(key).drop(columns=["seed", "score"])
+    return items.assign(score=scores.to_numpy())
+
+
+def judge(rows: pd.DataFrame, criteria: Iterable[Criterion]) -> Judged:
+    """Every criterion of every method, of scores averaged over seeds; replicates of two methods are
+    paired. `by_seed` has what the scores of each seed would give.
+    """
+    judged: Judged = {criterion.label: {} for criterion in criteria}
+    for (task, method), part in rows.groupby(["task", "method"], sort=False):
+        seeds = [own.drop(columns="seed") for _, own in part.groupby("seed")]
+        mean = averaged(part)
+        for criterion in (c for c in criteria if c.task == task):
+            measured = criterion.of(mean)
+            if len(measured):
+                own = [sample(criterion.of(one), criterion.measure, resamples=0) for one in seeds]
+                one = sample(measured, criterion.measure)
+                cell = one._replace(by_seed=tuple(each.value for each in own))
+                judged[criterion.label][method] = cell
+    return judged
+
+
+def printed(cell: Estimate, digits: int = 2, sign: str = "") -> str:
+    """Value with interval."""
+    return with_interval(cell.value, cell.low, cell.high, digits, sign)
+
+
+def score_table(judged: Judged, criteria: Iterable[Criterion], level: float = 0.05) -> pd.DataFrame:
+    """Criteria by methods, value with interval; * the best of each row, + those not clearly worse:
+    the paired difference is not significant after Holm's correction within the row. No marks where
+    an ideal is named, or for REFERENCES.
+    """
+    lines = {}
+    for criterion in criteria:
+        cells = judged[criterion.label]
+        marks = {} if criterion.ideal is not None else _marks(cells, level)
+        if cells:
+            texts = {m: printed(cell) + marks.get(m, "") for m, cell in cells.items()}
+            lines[criterion.label] = texts
+    table = pd.DataFrame.from_dict(lines, orient="index")
+    return table[in_order(table.columns)].rename_axis("measure").fillna("–")
+
+
+def _marks(cells: dict[str, Estimate], level: float) -> dict[str, str]:
+    judged = {m: c for m, c in cells.items() if m not in REFERENCES and np.isfinite(c.value)}
+    if not judged:
+        return {}
+    best = max(judged, key=lambda m: judged[m].value)
+    steps = {m: difference(judged[best], cell) for m, cell in judged.items() if m != best}
+    p = holm(np.array([p_value(s.value, s.replicates, s.clusters) for s in steps.values()]))
+    return {best: " *"} | {m: " +" for m, corrected in zip(steps, p) if corrected >= level}
+
+
+def differences(
+    judged: Judged, criteria: Iterable[Criterion], method: str, against: Iterable[str]
+) -> pd.DataFrame:
+    """Paired differences of one method from others in every criterion that both have,
+    Holm-corrected over the table: columns of `statistics.compare`, index (measure, against).
+    """
+    pairs = {
+        (criterion.label, other): (cells[method], cells[other])
+        for criterion in criteria
+        for cells in [judged[criterion.label]]
+        for other in against
+        if {method, other} <= set(cells)
+    }
+    return compare(pairs).rename_axis(["measure", "against"])
+
+
+def over_seeds(rows: pd.DataFrame, by: str, digits: int = 3) -> pd.DataFrame:
+    """Methods by the values of a column, of rows with stored statistics (value, low, high): the
+    mean over seeds, with an interval that spans those of the seeds.
+    """
+    grouped = rows.groupby([by, "method"], sort=False)
+    cells = grouped.agg(value=("value", "mean"), low=("low", "min"), high=("high", "max"))
+    texts = cells.apply(lambda c: with_interval(*c, digits), axis=1).unstack(by)
+    return texts.loc[in_order(texts.index)].fillna("–")
+
+
+def difference_plot(table: pd.DataFrame, method: str, better: str = "right") -> plt.Figure:
+    """`differences` with their intervals, a row a measure, a marker a method compared with; on
+    which side of zero `method` is `better`.
+    """
+    measures = list(dict.fromkeys(table.index.get_level_values(0)))
+    others = in_order(table.index.get_level_values(1))
+    apart = min(0.16, 0.8 / max(1, len(others)))  # between two methods; a measure has 1
+    height = 0.08 / apart * len(measures) + 1.6
+    figure, axis = plt.subplots(figsize=(9, height), layout="constrained")
+    parts = {other: table.xs(other, level=1).reindex(measures) for other in others}
+    difference_rows(axis, parts, STYLE, apart)
+    axis.set_xlabel(f"{method} minus the other ({better}: {method} is better)")
+    place = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+    axis.legend(fontsize="small", title="compared with", **place)
+    return figure
+
+
+def difference_rows(axis: plt.Axes, parts: dict[str, pd.DataFrame], style: dict, apart: float):
+    """Differences (value, low, high) against zero: a row a measure, the index that all parts have;
+    a marker a part, `apart` from the next. style: colour, marker, ... by name.
+    """
+    for place, (name, part) in enumerate(parts.items()):
+        colour, marker, *_ = style[name]
+        y = np.arange(len(part)) + (place - (len(parts) - 1) / 2) * apart
+        ends = [part["value"] - part["low"], part["high"] - part["value"]]
+        look = {"color": colour, "marker": marker, "linestyle": "", "markersize": 5, "capsize": 2}
+        errors = np.clip(ends, 0, None)  # of few items one may lie outside
+        axis.errorbar(part["value"], y, xerr=errors, label=name, **look)
+    axis.axvline(0, color="black", linewidth=1)
+    axis.set_yticks(range(len(part)), part.index, fontsize="small")
+    axis.invert_yaxis()
+    axis.xaxis.set_major_locator(plt.MaxNLocator(6))
+
+
+def truth_scatter(rows: pd.DataFrame, methods: Iterable[str], label: str) -> plt.Figure:
+    """Gold against predicted quality, one panel a method, with the diagonal where gold lies in
+    [0, 1]; Pearson's r with its interval. Scores are averaged over seeds.
+    """
+    rows = averaged(rows)
+    shown = [m for m in methods if m in set(rows["method"])]
+    bounded = bool(rows["gold"].between(0, 1).all())
+    columns = min(3, len(shown))
+    lines = -(-len(shown) // columns)
+    size, grid = (3.4 * columns, 3.3 * lines), {"squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(lines, columns, figsize=size, sharex=True, sharey=bounded, **grid)
+    for axis, method in zip(axes.flat, shown):
+        part = rows[rows["method"] == method]
+        look = {"s": 6, "alpha": 0.3, "linewidths": 0, "rasterized": True}
+        axis.scatter(part["gold"], part["score"], color=STYLE[method][0], **look)
+        if bounded:
+            axis.plot([0, 1], [0, 1], color="black", linewidth=1)
+        name = method.replace("sigmoid-lowrank", "sigmoid-lowrank (mixed-excluded)")
+        axis.set_title(f"{name}\nr = {printed(sample(part, PEARSON))}")
+    for axis in axes.flat[len(shown) :]:
+        axis.axis("off")
+    if bounded:
+        low = max(0.0, np.floor(10 * rows["gold"].min()) / 10)
+        axes[0, 0].set(xlim=(low - 0.02, 1.02), ylim=(0, 1.02))
+    figure.supxlabel(label, fontsize="medium")
+    figure.supylabel("predicted quality (mean token score)", fontsize="medium")
+    return figure
