@@ -175,7 +175,9 @@ def add_lora(model: nn.Module) -> None:
         module.requires_grad_(True)
 
 
-def prompt_ids(tokenizer, sources: list[str], labels: tuple[str, str], max_source: int) -> Ids:
+def labelled_prompts(
+    tokenizer, sources: list[str], labels: tuple[str, str], max_source: int
+) -> Ids:
     """ "Summary: {source}\\nDescription:" for each source, cut to `max_source` tokens, with labels
     ("Summary", "Description"). Its parts are tokenised apart: none depends on the others.
     """
@@ -184,7 +186,7 @@ def prompt_ids(tokenizer, sources: list[str], labels: tuple[str, str], max_sourc
     return [start + row[:max_source] + tail + end for row in rows]
 
 
-def response_ids(tokenizer, targets: list[str]) -> Ids:
+def responses(tokenizer, targets: list[str]) -> Ids:
     """Each target behind a space, EOS at the end. ValueError for a tokenizer that has none."""
     if tokenizer.eos_token_id is None:
         raise ValueError("the tokenizer has no EOS token: nothing would end a response")
@@ -193,7 +195,7 @@ def response_ids(tokenizer, targets: list[str]) -> Ids:
 
 
 def numbered_prompt(tokenizer, prompt: list[int], length: int) -> list[int]:
-    """A prompt of `prompt_ids` that says the length: "Description (12 tokens):"."""
+    """A prompt of `labelled_prompts` that says the length: "Description (12 tokens):"."""
     number, end = token_ids(tokenizer, [f" ({length} tokens)", ":"])
     if prompt[-len(end) :] != end:
         raise ValueError("a prompt must end with ':', before which the number goes")
