@@ -16,7 +16,9 @@ def closed_form(facts, uniform=0, unigram=5, flattened=5, excluded=True):
     """sigma(z) = p / (p + (1 - p)(K_u u + K_q q)). -> (N, n)"""
 
 
-def token_scores(lm, texts, unigram=None, baselines=None, heads=None, states=None, samplers=(METHOD,)):
+def token_scores(
+    lm, texts, unigram=None, baselines=None, heads=None, states=None, samplers=(METHOD,)
+):
     """Table: text, token_id, one column a score."""
 
 
