@@ -1,5 +1,5 @@
-"""What length control is for every model of transformers, encoder-decoder or decoder-only: a signal,
-a checked request, room for it.
+"""What length control is for every model of transformers, encoder-decoder or decoder-only: a
+signal, a checked request, room for it.
 """
 
 import sys
@@ -18,8 +18,8 @@ ALLOWANCE = 100  # tokens an output may run past its requested length before it 
 def check_target_length(
     target_length: Tensor, batch_size: int, max_length: int | None = None
 ) -> None:
-    """Raise ValueError, saying what to do, unless `target_length` is (B,) positive integers that the
-    model's positions can hold.
+    """Raise ValueError, saying what to do, unless `target_length` is (B,) positive integers that
+    the model's positions can hold.
     """
     if not isinstance(target_length, Tensor) or target_length.dtype == torch.bool:
         raise ValueError("target_length must be an integer tensor of shape (batch,)")
@@ -57,7 +57,7 @@ class LengthControl:
             module.reset_parameters()
 
     def complete(self, tokenizer: Callable[[], object]) -> None:
-        """Add what weights and configuration alone do not give. `tokenizer` loads the checkpoint's."""
+        """Add what weights and configuration do not give. `tokenizer` loads the checkpoint's."""
 
     def most_target_tokens(self, source_width: int) -> int | None:
         """Tokens that an output may have behind a source padded to this many, or None: no limit."""
@@ -66,8 +66,8 @@ class LengthControl:
     def generate(
         self, inputs: Tensor | None = None, *, target_length: Tensor | None = None, **kwargs
     ):
-        """Stock `generate` (greedy, beams, sampling; cache on or off); `target_length` (B,) asks for
-        that many tokens (words, characters) an example.
+        """Stock `generate` (greedy, beams, sampling; cache on or off); `target_length` (B,) asks
+        for that many tokens (words, characters) an example.
 
         Unless the caller sets a limit, outputs may run ALLOWANCE tokens past the longest request.
         """
@@ -96,8 +96,9 @@ class LengthControl:
 
 
 def plain_generation(habits: GenerationConfig, eos_token_id: int | None = None) -> GenerationConfig:
-    """Greedy, with a checkpoint's special tokens: its other habits (beams, least lengths, penalties)
-    would move lengths. `eos_token_id`: the one that ends an output, unless it is the checkpoint's.
+    """Greedy, with a checkpoint's special tokens: its other habits (beams, least lengths,
+    penalties) would move lengths. `eos_token_id`: the one that ends an output, unless it is the
+    checkpoint's.
     """
     kept = ("bos", "pad", "eos", "decoder_start", "forced_bos")
     special = {f"{name}_token_id": getattr(habits, f"{name}_token_id") for name in kept}

@@ -1,5 +1,5 @@
-"""Length-controlled models: a stock model of transformers with a signal added to its decoder inputs,
-at one point. Encoder-decoders here; causal language models in `lib.length.decoder_only`.
+"""Length-controlled models: a stock model of transformers with a signal added to its decoder
+inputs, at one point. Encoder-decoders here; causal language models in `lib.length.decoder_only`.
 
 X_t = E_t + P_t + signal(t, l). The embedding E and the signal are handed to the decoder as
 `decoder_inputs_embeds`; the decoder adds its own positions P (BART, Marian) or none (T5). No
@@ -7,18 +7,17 @@ modelling file is copied, and with a zero signal the model is the stock model.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer, BartConfig, PretrainedConfig
+from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
 )
 
-from lib.length.control import LengthControl, check_target_length, plain_generation
+from lib.length.control import LengthControl, check_target_length
 from lib.length.counting import Counting
 from lib.length.decoder_only import DecoderOnlyMixin, check_decoder_only
 from lib.length.signals import make_signal
@@ -28,7 +27,7 @@ from lib.study.seq2seq import seq2seq_batch, source_batch
 class LengthControlled:
     """Makes length-controlled models; the result is an ordinary transformers model.
 
-    >>> model = LengthControlled.from_pretrained("facebook/bart-large", signal="pre")  # doctest: +SKIP
+    >>> model = LengthControlled.from_pretrained("bart-folder", signal="pre")  # doctest: +SKIP
     >>> model.generate(**inputs, target_length=torch.tensor([80]))  # doctest: +SKIP
     """
 
@@ -41,14 +40,14 @@ class LengthControlled:
         gate: str | None = None,
         **kwargs,
     ):
-        """Load a checkpoint by hub name or folder. A checkpoint saved from here remembers its signal;
-        `signal` replaces it.
+        """Load a checkpoint by hub name or folder. A checkpoint saved from here remembers its
+        signal; `signal` replaces it.
 
         `counted`: what lengths count, "tokens", "words" or "characters"; the last two need the
-        tokenizer beside the checkpoint, and an encoder-decoder. `gate`: of a decoder-only model, see
-        lib.length.decoder_only. `kwargs` go to the `from_pretrained` of transformers. Weights are
-        float32 unless `dtype` says otherwise, also where they are stored in half precision, which
-        fine-tuning does not survive.
+        tokenizer beside the checkpoint, and an encoder-decoder. `gate`: of a decoder-only model,
+        see lib.length.decoder_only. `kwargs` go to the `from_pretrained` of transformers. Weights
+        are float32 unless `dtype` says otherwise, also where they are stored in half precision,
+        which fine-tuning does not survive.
         """
         revision = kwargs.get("revision", "main")
         config = kwargs.pop("config", None) or AutoConfig.from_pretrained(name, revision=revision)
@@ -183,7 +182,7 @@ class LengthControlMixin(LengthControl):
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, *args, target_length: Tensor | None = None, **kwargs
     ) -> dict:
-        """Stock inputs of the next step, the request, and `written`: only here all tokens are known."""
+        """Stock inputs of the next step, the request, and `written`: here all tokens are known."""
         inputs = super().prepare_inputs_for_generation(input_ids, *args, **kwargs)
         if target_length is not None:
             inputs["target_length"] = target_length

@@ -47,8 +47,8 @@ class OfficialProgressRatio(ProgressRatio):
 
 
 class NyquistRatio(ProgressRatio):
-    """ξ(r) with M = `share` of π d / 2. There neighbouring components reach a phase difference of π,
-    and beyond they would alias. The paper's M is the share 1/π. Noise as in PRE.
+    """ξ(r) with M = `share` of π d / 2. There neighbouring components reach a phase difference of
+    π, and beyond they would alias. The paper's M is the share 1/π. Noise as in PRE.
     """
 
     def __init__(self, d_model: int, share: float = 1.0, noise: float = 1.0):
@@ -74,7 +74,7 @@ class LinearRatio(ProgressRatio):
 
 
 class BucketRatio(ProgressRatio):
-    """A learned vector for each of `buckets` equal ranges of r, and one for r = 1. Noise as in PRE."""
+    """A learned vector for each of `buckets` equal ranges of r, and for r = 1. Noise as in PRE."""
 
     def __init__(self, d_model: int, buckets: int = 64):
         super().__init__(d_model)
@@ -99,9 +99,9 @@ class Countdown(ReversePosition):
 class RatioAndCountdown(nn.Module):
     """ξ(r) and the countdown of the last `window` tokens.
 
-    Every value of both is met in training whatever the length: the ratio says how far along the text
-    is, the countdown when to stop. `combine`: "sum" adds the two at the norm of one, "split" gives
-    each half of the dimensions. `share`: M, as in NyquistRatio; `noise`: of the countdown.
+    Every value of both is met in training whatever the length: the ratio says how far along the
+    text is, the countdown when to stop. `combine`: "sum" adds the two at the norm of one, "split"
+    gives each half of the dimensions. `share`: M, as in NyquistRatio; `noise`: of the countdown.
     """
 
     def __init__(

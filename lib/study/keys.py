@@ -16,9 +16,10 @@ from pathlib import Path
 class Keyed:
     """A function whose results are kept; called like the function itself, with keywords or without.
 
-    version: raised by hand when a change moves the numbers. built_on: the keyed functions it calls.
-    data: a function of some of the arguments (by name) to the content hash of the input data.
-    A parameter `**others` stands for those of the first function in built_on, to be handed on to it.
+    version: raised by hand when a change moves the numbers. built_on: the keyed functions it
+    calls. data: a function of some of the arguments (by name) to the content hash of the input
+    data. A parameter `**others` stands for those of the first function in built_on, to be handed
+    on to it.
     """
 
     supplied: tuple[str, ...] = ()  # parameters that the cache itself fills in

@@ -3,10 +3,10 @@
 Batches are planned ahead from the seed, and every update draws its randomness (dropout, noise) from
 (seed, update) alone: a killed run resumes exactly where its checkpoint stands.
 
-What a machine can do does not change an update, but for rounding: several processes share its batch,
-and each computes its share in passes of at most STUDY_TOKENS_PER_PASS padded tokens, where this
-variable is set, whose gradients add up. On a GPU with bfloat16 arithmetic the passes run in it;
-weights, optimizer and loss stay in float32.
+What a machine can do does not change an update, but for rounding: several processes share its
+batch, and each computes its share in passes of at most STUDY_TOKENS_PER_PASS padded tokens, where
+this variable is set, whose gradients add up. On a GPU with bfloat16 arithmetic the passes run in
+it; weights, optimizer and loss stay in float32.
 """
 
 import os
@@ -60,7 +60,9 @@ def train(
     losses = _resume(checkpoint, model, optimizer) if checkpoint and checkpoint.exists() else []
     start = torch.tensor([len(losses)], device=accelerator.device)
     if len(accelerator.gather(start).unique()) > 1:
-        raise RuntimeError("processes have different checkpoints: STUDY_CACHE must be common to all")
+        raise RuntimeError(
+            "processes have different checkpoints: STUDY_CACHE must be common to all"
+        )
     size = np.asarray(lengths).reshape(len(lengths), -1).max(1)
     pass_budget = float(os.environ.get(PASS) or "inf")
     batches = token_budget_batches(lengths, tokens_per_batch, seed)
@@ -130,11 +132,12 @@ def _backward(
 def token_budget_batches(
     lengths: np.ndarray, tokens_per_batch: int, seed: int, chunk: int = 50
 ) -> Iterator[np.ndarray]:
-    """Endless batches of example indices: shuffled epochs, similar lengths together, little padding.
+    """Endless batches of example indices: shuffled epochs, similar lengths together, little
+    padding.
 
-    lengths (N,) tokens an example, or (N, 2) target and source tokens. Within `chunk` batches' worth
-    of shuffled examples, targets are sorted in steps of 8 tokens and, within a step, by source. A
-    batch's padded targets stay within `tokens_per_batch`; it holds at least one example.
+    lengths (N,) tokens an example, or (N, 2) target and source tokens. Within `chunk` batches'
+    worth of shuffled examples, targets are sorted in steps of 8 tokens and, within a step, by
+    source. A batch's padded targets stay within `tokens_per_batch`; it holds at least one example.
     """
     if len(lengths) == 0:
         raise ValueError("nothing to train on: the training set is empty")
@@ -151,8 +154,8 @@ def token_budget_batches(
 
 
 def within_budget(indices: np.ndarray, lengths: np.ndarray, budget: float) -> list[np.ndarray]:
-    """Examples in their order, cut so that the padded tokens of each piece stay within `budget`; each
-    holds at least one. indices (n,) of examples, lengths (N,) tokens of every example.
+    """Examples in their order, cut so that the padded tokens of each piece stay within `budget`;
+    each holds at least one. indices (n,) of examples, lengths (N,) tokens of every example.
     """
     pieces, first, longest = [], 0, 0
     for end, index in enumerate(indices):

@@ -1,0 +1,191 @@
+"""From the names of a corpus and a model to a length-controlled model, trained on short targets."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoTokenizer
+
+from lib.length.control import ALLOWANCE, plain_generation
+from lib.length.corpora import CORPORA, Corpus, fingerprint
+from lib.length.counting import Counting
+from lib.length.decoder_only import add_lora, labelled_prompts, responses
+from lib.length.models import LengthControlled, is_decoder_only
+from lib.length.tiny_bart import tiny_bart
+from lib.study.cache import cached, checkpoint_file
+from lib.study.pretrained import best_device, pretrained_name, smollm2_folder
+from lib.study.training import train
+
+LEARNED = ("train", "continuation")  # splits to fine-tune on; the second where a corpus has it
+LONGEST_REQUEST = 4  # times the training cut
+# of the study's own signals, chosen on validation text: see notebook 23
+CHOSEN = {
+    "pre-nyquist": {"share": 0.5, "noise": 0.0},
+    "pre-countdown": {"window": 8, "combine": "split", "noise": 0.0},
+    "countdown": {"window": 32},
+    "bucket": {"buckets": 256},
+}
+
+
+def signal_options(signal: str, max_train_length: int) -> dict:
+    """What a signal needs beside its width. A clipped countdown stops at half the longest training
+    target: "this many or more" is then itself met in training, for long stretches.
+    """
+    if signal.endswith("-clipped"):
+        return {"max_countdown": max_train_length // 2}
+    return CHOSEN.get(signal, {})
+
+
+@dataclass
+class Data:
+    """Tokenised pairs of a corpus: source_ids, target_ids, source, target, id, group, split, length
+    (of the target, in what the corpus counts).
+    """
+
+    pairs: pd.DataFrame
+    tokenizer: object
+    base: str  # folder or hub name of the model to fine-tune
+    corpus: Corpus
+
+    def split(self, *names: str, low: int = 1, high: int | None = None) -> pd.DataFrame:
+        """Pairs of one or more splits whose target has low <= length < high."""
+        length = self.pairs["length"]
+        chosen = self.pairs["split"].isin(names) & (length >= low) & (length < (high or np.inf))
+        return self.pairs[chosen].reset_index(drop=True)
+
+
+def tokenised(corpus: str, model: str, pretrain_updates: int) -> Data:
+    """Load a corpus, make (or find) the base model, tokenise."""
+    own = CORPORA[corpus]
+    if model == "tiny-bart":
+        base = str(tiny_bart(corpus=own.base or corpus, pretrain_updates=pretrain_updates))
+    else:
+        base = pretrained_name(model)
+    tokenizer, table = AutoTokenizer.from_pretrained(base), own.load().to_pandas()
+    sources, targets = table["source"].tolist(), table["target"].tolist()
+    if not all(source.strip() for source in sources):
+        raise ValueError("empty source: every example needs at least one input token")
+    if is_decoder_only(AutoConfig.from_pretrained(base)):
+        source_ids = labelled_prompts(tokenizer, sources, own.labels, own.max_source)
+        target_ids = responses(tokenizer, targets)
+    else:
+        cut, rows = own.max_source, tokenizer(sources, verbose=False)["input_ids"]
+        source_ids = [row if len(row) <= cut else [*row[: cut - 1], row[-1]] for row in rows]
+        target_ids = tokenizer(targets, verbose=False)["input_ids"]
+    length = len if own.counted == "tokens" else Counting(tokenizer, own.counted).length
+    lengths = [length(row) for row in target_ids]
+    pairs = table.assign(source_ids=source_ids, target_ids=target_ids, length=lengths)
+    return Data(pairs, tokenizer, base, own)
+
+
+@cached(version=1, built_on=[tiny_bart, smollm2_folder], data=fingerprint)
+def fine_tuned(
+    signal: str,
+    seed: int,
+    corpus: str,
+    model: str,
+    max_train_length: int,  # training targets are shorter than this
+    pretrain_updates: int,  # of tiny-bart
+    finetune_updates: int,
+    learning_rate: float,
+    tokens_per_batch: int,  # padded target tokens an update
+    options: dict,  # of the signal
+    gate: str | None = None,  # of a decoder-only model
+) -> dict[str, Tensor]:
+    """Weights of the base model fine-tuned with a signal: all of an encoder-decoder; LoRA, gate and
+    signal of a decoder-only model. Raises ValueError where no training pair is short enough.
+    """
+    if max_train_length < 6:  # requests start at 2
+        raise ValueError(f"max_train_length must be at least 6, not {max_train_length}")
+    data = tokenised(corpus, model, pretrain_updates)
+    controlled = untrained(data, signal, seed, max_train_length, options, gate)
+    pairs = data.split(*LEARNED, high=max_train_length)
+    if pairs.empty:
+        raise ValueError(f"no training target of {corpus} is shorter than {max_train_length}")
+    fine_tune(
+        controlled,
+        pairs,
+        updates=finetune_updates,
+        learning_rate=learning_rate,
+        tokens_per_batch=tokens_per_batch,
+        seed=seed,
+        checkpoint=checkpoint_file(),
+    )
+    return {name: p for name, p in controlled.named_parameters() if p.requires_grad}
+
+
+def trained(**training) -> tuple[nn.Module, Data]:
+    """The model of `fine_tuned`, in eval mode, and its data; `training`: the arguments of that."""
+    weights = fine_tuned(**training)
+    names = ("signal", "seed", "max_train_length", "options", "gate")
+    data = tokenised(*(training[name] for name in ("corpus", "model", "pretrain_updates")))
+    model = untrained(data, **{name: training[name] for name in names if name in training})
+    model.load_state_dict(weights, strict=False)
+    return model.eval().to(best_device()), data
+
+
+def untrained(
+    data: Data, signal: str, seed: int, max_train_length: int, options: dict, gate=None
+) -> nn.Module:
+    """The base model with a signal (a learned one starts from the seed, and so does LoRA)."""
+    torch.manual_seed(seed)
+    model = LengthControlled.from_pretrained(data.base, signal, options, data.corpus.counted, gate)
+    eos = data.tokenizer.eos_token_id  # chat models have several that may end a turn
+    model.config.eos_token_id = eos
+    model.generation_config = plain_generation(model.generation_config, eos)
+    if model.counting is None:  # what the longest request may run to
+        check_room(model, data.pairs["source_ids"], LONGEST_REQUEST * max_train_length + ALLOWANCE)
+    if is_decoder_only(model.config):
+        add_lora(model)
+    return model
+
+
+def check_room(model: nn.Module, sources: Iterable[list[int]], tokens: int) -> None:
+    """Raise ValueError unless an output of that many tokens fits behind the longest source."""
+    batch = model.source_batch([max(sources, key=len)], torch.tensor([tokens]))
+    width = batch["input_ids"].shape[1]  # with the number asked for, where prompts have it
+    room = model.most_target_tokens(width)
+    if room is not None and room < tokens:
+        raise ValueError(
+            f"the model has {room} decoder positions behind a source of {width} tokens, "
+            f"but the requested lengths need {tokens}"
+        )
+
+
+def fine_tune(
+    model: nn.Module,
+    pairs: pd.DataFrame,
+    *,
+    updates: int,
+    learning_rate: float,
+    tokens_per_batch: int,
+    seed: int,
+    checkpoint: Path | None = None,
+) -> list[float]:
+    """Train a LengthControlled model on pairs (source_ids, target_ids, length), each target's own
+    length as l. Cross-entropy; returns the losses.
+    """
+    sources, targets = pairs["source_ids"].tolist(), pairs["target_ids"].tolist()
+    requested = torch.tensor(pairs["length"].to_numpy())
+    tokens = np.array([len(row) for row in targets])
+    check_room(model, sources, int(tokens.max()))
+
+    def collate(indices: np.ndarray, rng: np.random.Generator) -> dict[str, Tensor]:
+        chosen = [[rows[i] for i in indices] for rows in (sources, targets)]
+        return model.pair_batch(*chosen, requested[indices])
+
+    return train(
+        model,
+        np.stack([tokens, model.widest_input(np.array([len(s) for s in sources]), tokens)], 1),
+        collate,
+        updates=updates,
+        learning_rate=learning_rate,
+        tokens_per_batch=tokens_per_batch,
+        seed=seed,
+        checkpoint=checkpoint,
+        description="fine-tuning",
+    )
