@@ -85,7 +85,7 @@ def check_parameters(notebook: str, namespace: dict) -> Parameters:
     misspellings are shown. Values that differ from the declared ones are named, as the prose is
     about those.
     """
-    from IPython.display import Markdown, display  # noqa: PLC0415 - the command line needs none of it
+    from IPython.display import Markdown, display  # noqa: PLC0415 - slow
 
     declared = declared_parameters(paths.NOTEBOOKS / f"{notebook}.ipynb")
     names = [name for name, value in namespace.items() if isinstance(value, PLAIN)]
