@@ -175,9 +175,7 @@ def add_lora(model: nn.Module) -> None:
         module.requires_grad_(True)
 
 
-def labelled_prompts(
-    tokenizer, sources: list[str], labels: tuple[str, str], max_source: int
-) -> Ids:
+def labelled_prompts(tokenizer, sources: list[str], labels: tuple, max_source: int) -> Ids:
     """ "Summary: {source}\\nDescription:" for each source, cut to `max_source` tokens, with labels
     ("Summary", "Description"). Its parts are tokenised apart: none depends on the others.
     """

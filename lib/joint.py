@@ -1,0 +1,296 @@
+"""Where the two halves meet: quality scores judge text that was written to a requested length.
+
+The same sources are written at several lengths, fractions of the reference's. Beside every text of
+a length-controlled model stands the uncontrolled one's, forced to exactly as many tokens: whatever
+differs, length does not. Best of n: several texts a source at the reference's length.
+
+Two judges read every text, each with the same scores: SmolLM2, which sees summary line and text,
+and the tiny BART of the same seed, uncontrolled: the model that was forced. Text of seed 0 is
+judged by heads of seed 0.
+"""
+
+from dataclasses import replace
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from lib.length.corpora import fingerprint
+from lib.length.finetuning import Data, fine_tuned, trained
+from lib.length.generation import generate, likelihoods, text_quality
+from lib.quality.encoder_decoder import EncoderDecoder
+from lib.quality.experiments import released_frequencies, released_head
+from lib.quality.language_models import LanguageModel, Text
+from lib.quality.scores import closed_form, head_scores, join, token_facts
+from lib.quality.training import (
+    best_learning_rate,
+    collect,
+    fit,
+    fitted_start,
+    gold_tokens,
+    held_out_loss,
+    text_numbers,
+)
+from lib.sampler import METHOD, TokenFrequencies
+from lib.sigmoid_head import SigmoidHead
+from lib.study.cache import cached, experiment
+from lib.study.pretrained import SMOLLM2, smollm2_folder
+
+LANGUAGE_MODEL, WRITER = "SmolLM2", "tiny BART"  # the judges
+AVERAGED = ("softmax", "logprob", "closed-form", "closed-form:chosen", "sigmoid-lowrank")
+SCORES = (*AVERAGED, "logprob-with-end", "end")
+MEASURES = ("rougeL", "sentence_end_rate")
+SHORTEST, LEAST = 16, 2  # tokens of a reference (half of one is still a sentence), of a request
+TEMPERATURE = 0.7  # set beforehand, not tuned
+CHOSEN = {"unigram": 10, "flattened": 1, "excluded": False}  # by notebook 15, on other tasks
+HEAD_TEXTS, HEAD_RANK, HEAD_UPDATES, HELD_OUT = 2000, 32, 400, 4096  # of the tiny BART's head
+NOTHING = "..."  # stands for an empty output, which has no token to score
+
+
+class Judge(NamedTuple):
+    """A frozen model and what its scores need."""
+
+    lm: LanguageModel
+    unigram: TokenFrequencies
+    head: SigmoidHead
+
+
+# ---- judges ------------------------------------------------------------------------------------
+
+
+@cached(version=1, built_on=[fine_tuned], data=fingerprint)
+def writer_head(**training) -> dict[str, Tensor]:
+    """A low-rank head of the model of `fine_tuned`, trained on the references that this learnt from
+    by the paper's sampler, at the learning rate of least loss on validation references.
+    """
+    lm, texts, unigram = _writer(**training)
+    learnt, held_out = (
+        collect(lm, texts[split], unigram, rounds=4, seed=number, samplers=(METHOD,))
+        for number, split in enumerate(texts)
+    )
+    heads: dict[float, SigmoidHead] = {}
+
+    def loss_at(learning_rate: float) -> float:
+        torch.manual_seed(training["seed"])
+        head = SigmoidHead(lm.unembedding, lm.bias, HEAD_RANK, *fitted_start(lm, learnt, METHOD))
+        options = {"positions_per_batch": 1024, "seed": training["seed"]}
+        fit(head, learnt, METHOD, updates=HEAD_UPDATES, learning_rate=learning_rate, **options)
+        heads[learning_rate] = head.eval()
+        return held_out_loss(head, held_out, METHOD, limit=HELD_OUT)
+
+    chosen = heads[best_learning_rate(loss_at)]
+    return {name: parameter.half() for name, parameter in chosen.named_parameters()}
+
+
+def _writer(**training) -> tuple[EncoderDecoder, dict[str, list[Text]], TokenFrequencies]:
+    """The model of `fine_tuned`, texts of its head, and the unigram frequencies of those learnt."""
+    model, data = trained(**training)
+    lm, texts = EncoderDecoder(training["model"], model, data.tokenizer), {}
+    for split in ("train", "validation"):
+        pairs = data.split(split, high=training["max_train_length"])
+        pairs = pairs.sample(min(HEAD_TEXTS, len(pairs)), random_state=0)
+        texts[split] = reading(lm, pairs["source_ids"], pairs["target_ids"])
+    labels = gold_tokens(texts["train"])
+    return lm, texts, TokenFrequencies.from_labels(labels, len(lm.unembedding))
+
+
+def reading(lm: EncoderDecoder, sources, targets) -> list[Text]:
+    """What the tiny BART reads: token ids of sources, and of targets with the end."""
+    start = lm.model.config.decoder_start_token_id
+    return [Text((start, *target), 1, tuple(source)) for source, target in zip(sources, targets)]
+
+
+def with_end(lm: LanguageModel, sources: list[str], texts: list[str]) -> list[Text]:
+    """Texts behind their summary lines, and the token that ends a turn behind them."""
+    encoded = lm.encode([f"{source}\n" for source in sources], texts)
+    return [replace(text, ids=(*text.ids, lm.tokenizer.eos_token_id)) for text in encoded]
+
+
+def judges(**training) -> dict[str, Judge]:
+    """The language model with its committed head of a seed; the writer with its own."""
+    lm = LanguageModel.load(SMOLLM2)
+    head = SigmoidHead.load(released_head(SMOLLM2, training["seed"]), lm.unembedding)
+    plain = training | {"signal": "none", "options": {}}
+    writer, _, unigram = _writer(**plain)
+    own = SigmoidHead.from_tensors(writer_head(**plain), writer.unembedding)
+    return {
+        LANGUAGE_MODEL: Judge(lm, released_frequencies(SMOLLM2), head),
+        WRITER: Judge(writer, unigram, own),
+    }
+
+
+@torch.no_grad()
+def scores(judge: Judge, texts: list[Text]) -> pd.DataFrame:
+    """SCORES of texts whose last token is the one that ends them: all but two leave it out, as
+    scores do everywhere here. Higher = better; one row a text.
+
+    `end`: its log-probability; `logprob-with-end`: the mean log-probability with it.
+    """
+    ids, states = gold_tokens(texts), judge.lm.hidden_states(texts)  # (N,), (N, d)
+    facts, number = token_facts(judge.lm, states, ids[:, None], judge.unigram), text_numbers(texts)
+    logprob, *forms = (
+        values.numpy()[:, 0]  # (N,)
+        for values in (facts["logprob"], closed_form(facts), closed_form(facts, **CHOSEN))
+    )
+    tokens = (np.exp(logprob), logprob, *forms, head_scores(judge.head, states, ids))
+    within = np.r_[number[1:] == number[:-1], False]  # (N,), all but the ends
+    joined = {
+        name: join(values[within], number[within], "log-mean" if name == AVERAGED[3] else "mean")
+        for name, values in zip(AVERAGED, tokens)
+    }
+    return pd.DataFrame(joined | {SCORES[-2]: join(logprob, number), SCORES[-1]: logprob[~within]})
+
+
+def judged(data: Data, pairs: pd.DataFrame, outputs: pd.DataFrame, **training) -> pd.DataFrame:
+    """Outputs (columns source, a row of pairs; tokens without EOS) with MEASURES and, two rows an
+    output, the SCORES of each judge.
+    """
+    lines, tokens = pairs.loc[outputs["source"]].reset_index(drop=True), outputs["tokens"].tolist()
+    texts = data.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+    texts, nothing = (
+        [" ".join(text.split()) for text in texts],
+        data.tokenizer(NOTHING)["input_ids"],
+    )
+    ended = [[*row, nothing[-1]] if text else nothing for text, row in zip(texts, tokens)]
+    texts, known = [text or NOTHING for text in texts], outputs.drop(columns=["source", "tokens"])
+    quality = text_quality(texts, lines["target"].tolist())[list(MEASURES)]
+    known = pd.concat([lines[["id", "group"]], known, quality], axis=1)
+    rows = []
+    for name, judge in judges(**training).items():
+        if name == LANGUAGE_MODEL:
+            read = with_end(judge.lm, lines["source"].tolist(), texts)
+        else:
+            read = reading(judge.lm, lines["source_ids"], ended)
+        rows.append(pd.concat([known.assign(judge=name), scores(judge, read)], axis=1))
+    return pd.concat(rows, ignore_index=True)
+
+
+# ---- experiments -------------------------------------------------------------------------------
+
+
+def judged_pairs(data: Data, sources: int, max_train_length: int) -> pd.DataFrame:
+    """Test pairs whose references are no longer than in training, and not very short."""
+    pairs = data.split("test", low=SHORTEST, high=max_train_length)
+    return pairs.sample(min(sources, len(pairs)), random_state=0).reset_index(drop=True)
+
+
+@experiment(version=1, built_on=[fine_tuned, writer_head, smollm2_folder], data=fingerprint)
+def texts_under_length(fractions: list, sources: int, **training) -> pd.DataFrame:
+    """Texts at fractions of the reference's length. `text`: of a signal `controlled`, and `forced`,
+    the uncontrolled model's forced to the length that each of these has; of the signal none
+    `forced` to the requested length, and `reference`, cut to it.
+
+    One row a text and judge: id, group, fraction, text, target_length, generated_length,
+    natural_length (what the uncontrolled model writes by itself), MEASURES, judge, SCORES.
+    """
+    model, data = trained(**training)
+    pairs = judged_pairs(data, sources, training["max_train_length"])
+    product = pd.MultiIndex.from_product([fractions, pairs.index], names=["fraction", "source"])
+    asked = product.to_frame(index=False)
+    length = (asked["fraction"] * pairs["length"].loc[asked["source"]].to_numpy()).round()
+    asked["target_length"] = length.astype(int).clip(lower=LEAST)
+    read = pairs["source_ids"].loc[asked["source"]].tolist()
+    if training["signal"] == "none":
+        plain, lengths = model, asked["target_length"].to_numpy()
+        shorter = asked[asked["fraction"] <= 1].reset_index(drop=True)
+        cut = zip(pairs["target_ids"].loc[shorter["source"]], shorter["target_length"])
+        own = {"generated_length": shorter["target_length"], "tokens": [t[: l - 1] for t, l in cut]}
+        texts = [shorter.assign(text="reference", **own)]
+    else:
+        plain, _ = trained(**training | {"signal": "none", "options": {}})
+        written = generate(model, read, asked["target_length"].to_numpy()).drop(columns="capped")
+        texts = [asked.assign(text="controlled", **written)]
+        lengths = written["generated_length"].to_numpy()
+    forced = generate(plain, read, lengths, controlled=False, forced=True).drop(columns="capped")
+    texts.append(asked.assign(text="forced", **forced))
+    by_itself = generate(
+        plain, pairs["source_ids"].tolist(), pairs["length"].to_numpy(), controlled=False
+    )
+    texts = pd.concat(texts, ignore_index=True)
+    texts["natural_length"] = by_itself["generated_length"].to_numpy()[texts["source"]]
+    return judged(data, pairs, texts, **training)
+
+
+@experiment(version=1, built_on=[fine_tuned, writer_head, smollm2_folder], data=fingerprint)
+def sampled_texts(candidates: int, sources: int, **training) -> pd.DataFrame:
+    """Samples at the length of the reference: one row a text and judge.
+
+    Columns: id, group, candidate, target_length, generated_length, own-logprob (mean under the
+    model that wrote it, told the length; EOS apart), MEASURES, judge, SCORES.
+    """
+    model, data = trained(**training)
+    pairs = judged_pairs(data, sources, training["max_train_length"])
+    source = np.repeat(pairs.index, candidates)
+    read, lengths = pairs["source_ids"].loc[source].tolist(), pairs["length"].loc[source].to_numpy()
+    torch.manual_seed(training["seed"])
+    written = generate(model, read, lengths, temperature=TEMPERATURE).drop(columns="capped")
+    ended = [[*row, model.config.eos_token_id] for row in written["tokens"]]
+    loss = likelihoods(model, read, ended, lengths)
+    own = -loss["nll_content"] / loss["content_tokens"].clip(lower=1)
+    candidate = np.tile(np.arange(candidates), len(pairs))
+    texts = written.assign(source=source, candidate=candidate, target_length=lengths)
+    return judged(data, pairs, texts.assign(**{"own-logprob": own}), **training)
+
+
+# ---- what they say -----------------------------------------------------------------------------
+
+
+def pairs_of_equal_length(texts: pd.DataFrame) -> pd.DataFrame:
+    """Controlled text minus the forced one of the same source, seed and length: one row a pair and
+    judge; SCORES and MEASURES hold differences. `kind`: whether forcing `cut` the uncontrolled text
+    short, or `stretched` it (or left it as it was).
+    """
+    key = ["signal", "seed", "fraction", "id", "judge"]
+    texts = texts[texts["signal"] != "none"]
+    ours, theirs = (texts[texts["text"] == name] for name in ("controlled", "forced"))
+    ours, theirs = ours.set_index(key).sort_index(), theirs.set_index(key).sort_index()
+    names = [*SCORES, *MEASURES]
+    kind = np.where(ours["natural_length"] > ours["generated_length"], "cut", "stretched")
+    return ours[["group"]].assign(kind=kind, **(ours[names] - theirs[names])).reset_index()
+
+
+def cut_references(texts: pd.DataFrame) -> pd.DataFrame:
+    """The whole reference minus the same one cut short: one row a pair and judge, as above."""
+    key, names = ["seed", "id", "judge"], [*SCORES, *MEASURES]
+    texts = texts[texts["text"] == "reference"].set_index(key)
+    whole, rest = texts[texts["fraction"] == 1], texts[texts["fraction"] < 1]
+    differences = whole[names].reindex(rest.index) - rest[names]
+    return rest[["group", "fraction"]].assign(**differences).reset_index()
+
+
+def expected_best(score: np.ndarray, value: np.ndarray, n: int) -> float:
+    """Mean value (m,) of the best-scored (m,) of n candidates, over all choices of n; of tied ones
+    the mean. The best of n is among the k best with probability 1 - C(m - k, n) / C(m, n).
+
+    >>> round(expected_best(np.array([3.0, 1.0, 2.0]), np.array([1.0, 0.0, 0.0]), 2), 3)
+    0.667
+    """
+    many = len(score)
+    _, block = np.unique(-score, return_inverse=True)  # the best block is number 0
+    size = np.bincount(block)
+    reached = [1 - comb(many - k, n) / comb(many, n) for k in np.r_[0, np.cumsum(size)]]
+    return float(np.diff(reached) @ (np.bincount(block, value) / size))
+
+
+def choices(samples: pd.DataFrame, sizes: list[int]) -> pd.DataFrame:
+    """Likeness to the reference of what each score chooses among n candidates: one row a signal,
+    seed, source, n and score; rougeL, and `random`, the mean of all candidates.
+
+    Judges beside the two: `the writer itself` (own-logprob), `the reference` (oracle).
+    """
+    rows, key = [], ["signal", "seed", "id", "group"]
+    for (judge, *place), texts in samples.groupby(["judge", *key], sort=False):
+        value = texts["rougeL"].to_numpy(float)
+        ranked = {(judge, name): texts[name].to_numpy(float) for name in SCORES}
+        if judge == WRITER:
+            ranked["the writer itself", "own-logprob"] = texts["own-logprob"].to_numpy(float)
+            ranked["the reference", "oracle"] = value
+        rows += [
+            [*place, n, *name, expected_best(score, value, n), value.mean()]
+            for n in sizes
+            for name, score in ranked.items()
+        ]
+    return pd.DataFrame(rows, columns=[*key, "n", "judge", "score", "rougeL", "random"])
