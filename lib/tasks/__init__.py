@@ -13,7 +13,7 @@ columns that tell the items of a task apart:
     gsm8k                         changed (step, answer), text
     gsm8k-own                     decoding (greedy, sample)
 
-Rows of scores keep these columns (not the texts), and add task, method, seed and score.
+Scored items keep these columns, but for texts, and have one column a score.
 """
 
 import numpy as np

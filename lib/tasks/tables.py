@@ -1,6 +1,7 @@
-"""Tables and figures of scores that several notebooks show, from rows of scores.
+"""Tables and figures of scores that several notebooks show, from scored items.
 
-Rows have the columns task, method, seed, id, group, gold, score and those of the task's items.
+Items are those of `lib.tasks.experiments.scored_items`, with one column a score; by seed where
+differences are to be shown seed by seed.
 """
 
 from collections.abc import Iterable
@@ -9,9 +10,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
+from lib.study.agreement import agreement
 from lib.study.figures import STYLE, in_order, with_interval
 from lib.study.statistics import Estimate, compare, difference, holm, p_value, sample
-from lib.tasks.measures import PEARSON, Criterion
+from lib.tasks.measures import Criterion
 
 # no scores to choose from: an oracle, what the length of a text alone would be worth, and what was
 # computed elsewhere or learnt from people
@@ -28,29 +30,38 @@ def scores_among(methods: Iterable[str]) -> list[str]:
     return [m for m in in_order(methods) if ":" not in m and m not in REFERENCES]
 
 
-def averaged(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row an item and method: scores averaged over seeds."""
-    key = ["task", "method", "id"]
-    scores = rows.groupby(key, sort=False)["score"].mean()
-    items = rows.drop_duplicates(key).drop(columns=["seed", "score"])
-    return items.assign(score=scores.to_numpy())
+def averaged(items: pd.DataFrame) -> pd.DataFrame:
+    """One row an item: scores averaged over seeds, where there are several."""
+    if "seed" not in items:
+        return items
+    scores = items.select_dtypes("floating").columns
+    means = items.groupby(["task", "id"], sort=False)[scores].mean().to_numpy()
+    first = items.drop_duplicates(["task", "id"]).drop(columns="seed")
+    return first.assign(**dict(zip(scores, means.T)))
 
 
-def judge(rows: pd.DataFrame, criteria: Iterable[Criterion]) -> Judged:
+def judge(items: pd.DataFrame, criteria: Iterable[Criterion], methods: Iterable[str]) -> Judged:
     """Every criterion of every method, of scores averaged over seeds; replicates of two methods are
     paired. `by_seed` has what the scores of each seed would give.
     """
     judged: Judged = {criterion.label: {} for criterion in criteria}
-    for (task, method), part in rows.groupby(["task", "method"], sort=False):
-        seeds = [own.drop(columns="seed") for _, own in part.groupby("seed")]
-        mean = averaged(part)
-        for criterion in (c for c in criteria if c.task == task):
-            measured = criterion.of(mean)
-            if len(measured):
-                own = [sample(criterion.of(one), criterion.measure, resamples=0) for one in seeds]
-                one = sample(measured, criterion.measure)
-                cell = one._replace(by_seed=tuple(each.value for each in own))
-                judged[criterion.label][method] = cell
+    for task, part in items.groupby("task", sort=False):
+        there = [m for m in methods if m in part and part[m].notna().any()]
+        trained = part.groupby("id")[there].nunique().max() > 1  # differs between seeds
+        about = [name for name in part if name not in (*STYLE, "seed")]
+        mean, seeds = (
+            averaged(part),
+            [own for _, own in part.groupby("seed")] if any(trained) else [],
+        )
+        for method, varies in trained.items():
+            tables = [t[about].assign(score=t[method]) for t in (mean, *(seeds if varies else ()))]
+            for criterion in (c for c in criteria if c.task == task):
+                rows, *own = (criterion.of(table) for table in tables)
+                if len(rows):
+                    cell = sample(rows, criterion.measure, seed="")
+                    each = [sample(r, criterion.measure, seed="", resamples=0).value for r in own]
+                    by_seed = tuple(each) or cell.by_seed
+                    judged[criterion.label][method] = cell._replace(by_seed=by_seed)
     return judged
 
 
@@ -145,29 +156,28 @@ def difference_rows(axis: plt.Axes, parts: dict[str, pd.DataFrame], style: dict,
     axis.xaxis.set_major_locator(plt.MaxNLocator(6))
 
 
-def truth_scatter(rows: pd.DataFrame, methods: Iterable[str], label: str) -> plt.Figure:
+def truth_scatter(items: pd.DataFrame, methods: Iterable[str], label: str) -> plt.Figure:
     """Gold against predicted quality, one panel a method, with the diagonal where gold lies in
     [0, 1]; Pearson's r with its interval. Scores are averaged over seeds.
     """
-    rows = averaged(rows)
-    shown = [m for m in methods if m in set(rows["method"])]
-    bounded = bool(rows["gold"].between(0, 1).all())
+    items = averaged(items)
+    shown = [m for m in methods if m in items]
+    bounded = bool(items["gold"].between(0, 1).all())
     columns = min(3, len(shown))
     lines = -(-len(shown) // columns)
     size, grid = (3.4 * columns, 3.3 * lines), {"squeeze": False, "layout": "constrained"}
     figure, axes = plt.subplots(lines, columns, figsize=size, sharex=True, sharey=bounded, **grid)
     for axis, method in zip(axes.flat, shown):
-        part = rows[rows["method"] == method]
         look = {"s": 6, "alpha": 0.3, "linewidths": 0, "rasterized": True}
-        axis.scatter(part["gold"], part["score"], color=STYLE[method][0], **look)
+        axis.scatter(items["gold"], items[method], color=STYLE[method][0], **look)
         if bounded:
             axis.plot([0, 1], [0, 1], color="black", linewidth=1)
         name = method.replace("sigmoid-lowrank", "sigmoid-lowrank (mixed-excluded)")
-        axis.set_title(f"{name}\nr = {printed(sample(part, PEARSON))}")
+        axis.set_title(f"{name}\nr = {printed(sample(items, agreement('pearson', method)))}")
     for axis in axes.flat[len(shown) :]:
         axis.axis("off")
     if bounded:
-        low = max(0.0, np.floor(10 * rows["gold"].min()) / 10)
+        low = max(0.0, np.floor(10 * items["gold"].min()) / 10)
         axes[0, 0].set(xlim=(low - 0.02, 1.02), ylim=(0, 1.02))
     figure.supxlabel(label, fontsize="medium")
     figure.supylabel("predicted quality (mean token score)", fontsize="medium")
