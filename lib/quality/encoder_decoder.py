@@ -49,12 +49,8 @@ class EncoderDecoder(LanguageModel):
 
     def _batch(self, texts: list[Text]) -> dict[str, Tensor]:
         """The decoder needs no mask: it is causal, and padding stands behind each text."""
-        padding = self.model.config.pad_token_id
-        ids = padded([text.ids for text in texts], padding)
         sources = super()._batch([replace(text, ids=text.source) for text in texts])
-        sources["input_ids"] = sources["input_ids"].masked_fill(
-            sources["attention_mask"] == 0, padding
-        )
+        ids = padded([text.ids for text in texts], 0)
         return sources | {"decoder_input_ids": ids.to(self.device)}
 
     def _states(self, batch: dict[str, Tensor]) -> Tensor:

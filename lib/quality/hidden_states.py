@@ -1,18 +1,166 @@
-"""Hidden states and training positions, cached."""
-# SKELETON: signatures are final, bodies follow
+"""What heads learn from: hidden states, gold tokens and negatives of a training corpus, cached."""
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from lib.corpora import benchmarks, docstrings, instructions
+from lib.quality.language_models import LanguageModel, Text, Unembedding
+from lib.quality.training import Positions, draw_negatives, gold_tokens, text_numbers
+from lib.quality.translator import (
+    DATASET,
+    TRANSLATORS,
+    load_translator,
+    sentence_pairs,
+    translation_model,
+)
+from lib.sampler import TokenFrequencies
+from lib.study.cache import cached
+from lib.study.pretrained import as_turns, best_device, smollm2_folder
+
+MAX_TOKENS = 96  # of a training text; longer ones are cut
+ROUNDS = 4  # sets of negatives drawn a training position, used in turn
+MIXTURES = {"both": ("docstrings", "own-samples")}
+DATA = {  # training corpora: content hash, which needs no data at hand
+    "docstrings": docstrings.fingerprint,
+    "instructions": instructions.fingerprint,
+    "own-samples": instructions.fingerprint,
+    "both": lambda: f"{docstrings.fingerprint()}-{instructions.fingerprint()}",
+    DATASET: lambda: benchmarks.fingerprint(DATASET),
+}
 
 
-def frozen_model(name):
-    """LanguageModel or EncoderDecoder by name."""
+def data_of(corpus: str) -> str:
+    """Content hash of a training corpus; ValueError for an unknown one."""
+    if corpus not in DATA:
+        raise ValueError(f"unknown training corpus {corpus!r}: choose from {', '.join(DATA)}")
+    return DATA[corpus]()
 
 
-def training_texts(corpus, split, count, model) -> list:
-    """Text's: prompts and outputs of a training corpus, the first MAX_TOKENS of each output."""
+def frozen_model(name: str) -> LanguageModel:
+    """By name: a translation model of the study (trained first), or a causal language model."""
+    return load_translator(name) if name in TRANSLATORS else LanguageModel.load(name)
 
 
-def corpus_states(corpus, split, count, model) -> dict:  # cached
-    """states (N, d), gold (N,), text (N,)"""
+@cached(version=1, built_on=[smollm2_folder, translation_model])
+def last_layer(model: str) -> dict[str, Tensor]:
+    """`unembedding` (V, d) and, where there is one, `bias` (V,) of a model: all that trained heads
+    and untrained scores need of it.
+    """
+    lm = frozen_model(model)
+    return {"unembedding": lm.unembedding} | ({} if lm.bias is None else {"bias": lm.bias})
 
 
-def positions(corpus, split, count, model, training_count, dominant="last"):
-    """Positions with negatives of all samplers."""
+def unembedding_of(model: str) -> Unembedding:
+    """The last layer of a model, on a GPU where there is one."""
+    return Unembedding(**{name: x.to(best_device()) for name, x in last_layer(model).items()})
+
+
+# ---- texts -------------------------------------------------------------------------------------
+
+
+def training_texts(lm: LanguageModel, pairs: pd.DataFrame, chat: bool = False) -> list[Text]:
+    """Prompts and good outputs (columns prompt, output), the first MAX_TOKENS of each output.
+    `chat`: prompts are turns of a chat, where the model has a template.
+    """
+    # a word has at least one token
+    outputs = [" ".join(output.split(" ")[:MAX_TOKENS]) for output in pairs["output"]]
+    texts = lm.encode(pairs["prompt"].tolist(), outputs, chat and lm.has_turns)
+    return [Text(text.ids[: text.start + MAX_TOKENS], text.start, text.source) for text in texts]
+
+
+def training_pairs(corpus: str, split: str, count: int) -> pd.DataFrame:
+    """Up to `count` prompts and good outputs of a split (train, validation), always the same:
+    columns prompt, output.
+    """
+    if corpus == "docstrings":  # the summary line as prompt, the description as output
+        table = docstrings.load().to_pandas()
+        table = table[table["split"] == split]
+        output = table["target"].str.split().str.join(" ")
+        table = pd.DataFrame({"prompt": table["source"] + "\n", "output": output})
+    elif corpus == DATASET:  # what the translation model itself was trained on
+        table = sentence_pairs(split).rename(columns={"source": "prompt", "target": "output"})
+    else:
+        table = instructions.pairs(split)
+    chosen = table.sample(min(count, len(table)), random_state=0)
+    return chosen[["prompt", "output"]].reset_index(drop=True)
+
+
+@cached(version=1, built_on=[smollm2_folder, translation_model], data=instructions.fingerprint)
+def own_samples(split: str, count: int, model: str) -> pd.DataFrame:
+    """Prompts of the instructions, answered by the model itself: sampled from its distribution."""
+    lm, prompts = (
+        frozen_model(model),
+        training_pairs("instructions", split, count)["prompt"].tolist(),
+    )
+    asked = as_turns(lm.tokenizer, prompts) if lm.has_turns else prompts
+    outputs = lm.continuations(asked, MAX_TOKENS, seed=0 if split == "train" else 1)
+    table = pd.DataFrame({"prompt": prompts, "output": outputs})
+    return table[table["output"].str.strip() != ""].reset_index(drop=True)
+
+
+# ---- positions ---------------------------------------------------------------------------------
+
+
+@cached(version=1, built_on=[own_samples], data=data_of)
+def corpus_states(corpus: str, split: str, count: int, model: str) -> dict[str, Tensor]:
+    """Response positions of training texts, in their order: `states` (N, d), `gold` (N,), `text`
+    (N,) its number.
+    """
+    if corpus in MIXTURES:
+        return _by_turns([corpus_states(one, split, count, model) for one in MIXTURES[corpus]])
+    lm = frozen_model(model)
+    own = corpus == "own-samples"
+    pairs = own_samples(split, count, model) if own else training_pairs(corpus, split, count)
+    texts = training_texts(lm, pairs, chat=own or corpus == "instructions")
+    number = torch.from_numpy(text_numbers(texts))
+    return {"states": lm.hidden_states(texts), "gold": gold_tokens(texts), "text": number}
+
+
+def _by_turns(corpora: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Texts of several corpora by turns, an equal number of each, up to as many positions as the
+    largest of them has alone; a rest that has no partner is left out.
+    """
+    texts = [
+        list(
+            zip(*(one[name].split(one["text"].bincount().tolist()) for name in ("states", "gold")))
+        )
+        for one in corpora
+    ]
+    mixed = [text for turn in zip(*texts) for text in turn]
+    ends, budget = np.cumsum([len(gold) for _, gold in mixed]), max(len(o["gold"]) for o in corpora)
+    mixed = mixed[: int(np.searchsorted(ends, budget)) + 1]
+    states, gold = (torch.cat(one) for one in zip(*mixed))
+    number = torch.arange(len(mixed)).repeat_interleave(torch.tensor([len(g) for _, g in mixed]))
+    return {"states": states, "gold": gold, "text": number}
+
+
+@cached(version=1, built_on=[corpus_states, last_layer], data=data_of)
+def corpus_negatives(
+    corpus: str, split: str, count: int, train_texts: int, model: str, dominant: str
+) -> dict[str, Tensor]:
+    """Negatives of every sampler (N, rounds * K): for training ROUNDS sets, else one. Unigram
+    frequencies are those of the labels of `train_texts` training texts.
+    """
+    known = corpus_states(corpus, split, count, model)
+    rounds, seed = (ROUNDS, 0) if split == "train" else (1, 1)
+    options = {"rounds": rounds, "seed": seed, "mode": dominant}
+    frequencies = unigram(corpus, train_texts, model)
+    lm = unembedding_of(model)
+    return draw_negatives(lm, known["states"], known["gold"], frequencies, **options)
+
+
+def unigram(corpus: str, train_texts: int, model: str) -> TokenFrequencies:
+    """Frequencies of the labels that heads learn from."""
+    lm, gold = unembedding_of(model), corpus_states(corpus, "train", train_texts, model)["gold"]
+    return TokenFrequencies.from_labels(gold.to(lm.device), len(lm.unembedding))
+
+
+def positions(model: str, training: dict, split: str) -> Positions:
+    """Training or validation positions for `training` (see `lib.quality.experiments`)."""
+    corpus, train_texts = training["corpus"], training["train_texts"]
+    count = train_texts if split == "train" else training["validation_texts"]
+    known = corpus_states(corpus, split, count, model)
+    drawn = corpus_negatives(corpus, split, count, train_texts, model, training["dominant"])
+    return Positions(known["states"], known["gold"], drawn)

@@ -1,4 +1,4 @@
-"""A frozen causal language model: hidden states of its response positions, and its continuations."""
+"""A frozen causal language model: hidden states at its response positions, and what it writes."""
 
 from dataclasses import dataclass
 from pathlib import Path

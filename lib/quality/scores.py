@@ -1,30 +1,243 @@
-"""Token scores (higher = better), the closed form, and joins."""
-# SKELETON: signatures are final, bodies follow
+"""Token scores of given outputs, all oriented so that higher means better, and ways to join them.
 
-from lib.sampler import METHOD  # noqa: F401
+Untrained: `softmax` p(y), `logprob` log p(y), `entropy` (negated entropy of the prediction),
+`boostedprob` (arXiv 2502.11115), `closed-form` (what a Sigmoid Head would learn if the model's p
+were true). Two fitted numbers: `rescale` sigmoid(a z + c) of the raw logit, `softmax-power` p^a.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from lib.quality.language_models import LanguageModel, Text, Unembedding
+from lib.quality.training import NEGATIVES, Positions, gold_tokens, text_numbers
+from lib.sampler import CHUNK, METHOD, NextToken, TokenFrequencies
+from lib.sigmoid_head import SigmoidHead, fit_start
+from lib.study.progress import progress
 
 JOINS = ("mean", "log-mean", "product", "min")
+WORST = "worst-5"  # a join: the mean of the five worst tokens
+FITTED_ON = 4096  # validation positions that fit `rescale` and `softmax-power`
+
+# ---- what every untrained score is a function of -----------------------------------------------
 
 
-def token_facts(lm, states, token_ids, unigram, mode="last") -> dict:
-    """What every untrained score is a function of; states (N, d), token_ids (N, n) -> tensors (N, n):
-    logit, logprob, entropy, boostedprob, dominant, unigram, left, flattened, flattened_rest.
+def facts_of(next_token: NextToken, ids: Tensor, unigram: TokenFrequencies | None) -> dict:
+    """Of given tokens, ids (C, n) -> tensors (C, n) by name: `probability` p, `logprob`; `dominant`
+    (bool), `boostedprob`; `flattened` q and `flattened_rest`, q without the dominant tokens,
+    renormalised; with frequencies `unigram` u and `unigram_rest`.
     """
+    root, dominant = next_token.roots(ids), next_token.is_dominant(ids)
+    p, mass = next_token.probability(ids), next_token.probability(next_token.dominant).sum(1)
+    total = next_token.root.sum(1, keepdim=True)
+    rest = total - next_token.roots(next_token.dominant).sum(1, keepdim=True)
+    facts = {
+        "probability": p,
+        "logprob": 2 * root.log() - next_token.total[:, None].log(),
+        "dominant": dominant,
+        "boostedprob": torch.where(dominant, mass[:, None], p),
+        "flattened": root / total,
+        "flattened_rest": torch.where(dominant, 0.0, root / rest.clamp(min=1e-12 * total)),
+    }
+    if unigram is not None:
+        u, out = unigram.probabilities.to(p), next_token.dominant
+        left = 1 - (u[out.clamp(min=0)] * (out >= 0)).sum(1, keepdim=True)
+        facts |= {"unigram": u[ids], "unigram_rest": u[ids] / left.clamp(min=1e-12)}
+        even = 1 / next_token.vocabulary
+        even_rest = 1 / (next_token.vocabulary - (out >= 0).sum(1, keepdim=True)).clamp(min=1)
+        facts |= {"even": torch.full_like(p, even), "even_rest": even_rest.expand_as(p).to(p)}
+    return facts
 
 
-def closed_form(facts, uniform=0, unigram=5, flattened=5, excluded=True):
-    """sigma(z) = p / (p + (1 - p)(K_u u + K_q q)). -> (N, n)"""
+@torch.no_grad()
+def token_facts(
+    lm: Unembedding,
+    states: Tensor,
+    token_ids: Tensor,
+    unigram: TokenFrequencies | None = None,
+    mode: str = "last",
+) -> dict[str, Tensor]:
+    """`facts_of`, `logit` and (the same for all tokens of a position) `entropy`, negated, in one
+    pass over chunks of positions. states (N, d), token_ids (N, n) -> (N, n) on the CPU
+    """
+    chunks = []
+    for start in progress(range(0, len(token_ids), CHUNK), "scores"):
+        ids = token_ids[start : start + CHUNK].to(lm.device)
+        logits = lm.logits(states[start : start + CHUNK].to(lm.device))
+        raw = logits.gather(1, ids)
+        next_token = NextToken(logits, mode)
+        entropy = torch.special.entr(next_token.root.square() / next_token.total[:, None]).sum(1)
+        facts = facts_of(next_token, ids, unigram)
+        facts |= {"logit": raw, "entropy": -entropy[:, None].expand_as(raw)}
+        chunks.append({name: value.cpu() for name, value in facts.items()})
+    return {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
+
+
+# ---- the closed form ---------------------------------------------------------------------------
+
+
+class Draws(NamedTuple):
+    """How many negatives come from where, and whether dominant tokens are excluded."""
+
+    unigram: float = 5
+    flattened: float = 5
+    excluded: bool = True
+    uniform: float = 0
+
+    @classmethod
+    def of(cls, sampler: str, count: int = NEGATIVES) -> "Draws":
+        """Those of a sampler's `count` negatives."""
+        kind, excluded = sampler.removesuffix("-excluded"), sampler.endswith("-excluded")
+        half = {"mixed": count // 2}
+        common = half.get(kind, count if kind == "unigram" else 0)
+        even = count if kind == "uniform" else 0
+        return cls(common, count - common - even, excluded, even)
+
+
+def closed_form(facts: dict[str, Tensor], draws: Draws = Draws()) -> Tensor:  # noqa: B008
+    """The score that minimises the expected loss of a Sigmoid Head if the model's p is the truth:
+
+        sigma(z_v) = p_v / (p_v + (1 - p_v) n_v),   n_v = K_u u_v + K_q q_v
+
+    v is positive with probability p_v, and negative whenever another token is gold and v is drawn
+    (u, q renormalised after exclusion; that excluding gold rescales the draws a little is
+    neglected). With exclusion a dominant token is never negative: its score is 1. Any shape.
+    """
+    rest = "_rest" if draws.excluded else ""
+    drawn = draws.flattened * facts["flattened" + rest]
+    for share, name in ((draws.unigram, "unigram"), (draws.uniform, "even")):
+        if share:
+            drawn = drawn + share * facts[name + rest]
+    score = optimum(facts["probability"], drawn)
+    return torch.where(facts["dominant"], 1.0, score) if draws.excluded else score
+
+
+def optimum(p: Tensor, drawn: Tensor) -> Tensor:
+    """Score with the least expected loss of a token that is right with probability p and otherwise
+    drawn `drawn` times; 0 where it is neither ever right nor ever drawn. Any shape.
+    """
+    return (p / (p + (1 - p) * drawn)).nan_to_num(0.0)
+
+
+def closed_form_name(sampler: str) -> str:
+    """What results call the closed form of a sampler."""
+    return "closed-form" if sampler == METHOD else f"closed-form:{sampler}"
+
+
+# ---- two fitted numbers ------------------------------------------------------------------------
+
+
+class Fitted(NamedTuple):
+    """The numbers of `rescale` and `softmax-power`."""
+
+    scale: float
+    shift: float
+    power: float
+
+
+def fit_scores(lm: Unembedding, held_out: Positions) -> Fitted:
+    """Least binary cross-entropy on validation positions and their negatives: no task enters."""
+    held_out = held_out[:FITTED_ON]
+    ids, labels, present = held_out.candidates(METHOD)
+    facts = token_facts(lm, held_out.hidden_states, ids)
+    scale, shift = fit_start(facts["logit"][present], labels[present])
+    log_p, right = facts["logprob"][present].double().clamp(max=-1e-9), labels[present].bool()
+    powers = torch.logspace(-2, 0.5, 101, dtype=torch.float64)
+    losses = [
+        -(a * log_p[right]).sum() - (-(a * log_p[~right]).exp()).log1p().sum() for a in powers
+    ]
+    return Fitted(scale, shift, float(powers[int(torch.stack(losses).argmin())]))
+
+
+# ---- scores of tokens --------------------------------------------------------------------------
+
+
+def untrained_scores(
+    lm: Unembedding,
+    states: Tensor,
+    gold: Tensor,
+    unigram: TokenFrequencies | None = None,
+    fitted: Fitted | None = None,
+    samplers: tuple[str, ...] = (METHOD,),
+    mode: str = "last",
+) -> pd.DataFrame:
+    """Scores of one token a position, a column each, float32. states (N, d), gold (N,)
+
+    Without `unigram` there are no closed forms (named by `closed_form_name`), without `fitted` no
+    `rescale` and `softmax-power`.
+    """
+    facts = token_facts(lm, states, gold[:, None], unigram, mode)
+    columns = {"softmax": facts["probability"]}
+    columns |= {name: facts[name] for name in ("logprob", "entropy", "boostedprob")}
+    if fitted is not None:
+        columns["rescale"] = torch.sigmoid(fitted.scale * facts["logit"] + fitted.shift)
+        columns["softmax-power"] = (fitted.power * facts["logprob"]).exp()
+    if unigram is not None:
+        for sampler in samplers:
+            columns[closed_form_name(sampler)] = closed_form(facts, Draws.of(sampler))
+    return pd.DataFrame({name: value[:, 0].float().numpy() for name, value in columns.items()})
 
 
 def token_scores(
-    lm, texts, unigram=None, baselines=None, heads=None, states=None, samplers=(METHOD,)
-):
-    """Table: text, token_id, one column a score."""
+    lm: LanguageModel,
+    texts: list[Text],
+    unigram: TokenFrequencies | None = None,
+    fitted: Fitted | None = None,
+    heads: dict[str, SigmoidHead] | None = None,
+) -> pd.DataFrame:
+    """Scores of every output token: columns `text` (number), `token_id`, those of
+    `untrained_scores`, and one a head.
+    """
+    states, gold = lm.hidden_states(texts), gold_tokens(texts)
+    table = untrained_scores(lm, states, gold, unigram, fitted)
+    for name, head in (heads or {}).items():
+        table[name] = head_scores(head, states, gold)
+    table.insert(0, "text", text_numbers(texts))
+    table.insert(1, "token_id", gold.numpy())
+    return table
 
 
-def head_scores(head, states, token_ids):
-    """(N,)"""
+@torch.no_grad()
+def head_scores(head: SigmoidHead, states: Tensor, token_ids: Tensor) -> np.ndarray:
+    """sigmoid(z) of one token a position: a gather, nothing of the size of the vocabulary.
+    (N, d), (N,) -> (N,)
+    """
+    device, size = head.bias.device, 8192
+    pairs = zip(states.split(size), token_ids[:, None].split(size))
+    values = [head(h.to(device), ids.to(device)).sigmoid().cpu() for h, ids in pairs]
+    return torch.cat(values)[:, 0].numpy()
 
 
-def join(scores, text, how="mean"):
-    """(N,), (N,) -> (T,): mean, log-mean, product, min, worst-5."""
+@torch.no_grad()
+def softmax_head_scores(head: SigmoidHead, states: Tensor, token_ids: Tensor) -> np.ndarray:
+    """log softmax(z) of one token a position, for a head trained as a softmax. -> (N,)"""
+    values, device = [], head.bias.device
+    for hidden, ids in zip(states.split(CHUNK), token_ids[:, None].split(CHUNK)):
+        logits = head.all_logits(hidden.to(device))
+        values.append((logits.gather(1, ids.to(device)) - logits.logsumexp(1, True)).cpu())
+    return torch.cat(values)[:, 0].numpy()
+
+
+def join(scores: np.ndarray, text: np.ndarray, how: str = "mean") -> np.ndarray:
+    """One score a text from those of its tokens. scores (N,), text (N,) numbers in rising order
+    without gaps -> (T,). ValueError for an unknown way.
+
+    `mean`, `min`, `worst-5`; for scores in [0, 1] also `log-mean` and `product`, both as
+    logarithms: the same order, no underflow.
+    """
+    scores = np.asarray(scores, float)
+    starts = np.flatnonzero(np.r_[True, text[1:] != text[:-1]])
+    size = np.diff(np.r_[starts, len(text)])
+    if how == "min":
+        return np.minimum.reduceat(scores, starts)
+    if how == WORST:
+        order = np.lexsort((scores, text))  # from the worst, text by text
+        kept = order[np.arange(len(text)) - np.repeat(starts, size) < 5]
+        return np.bincount(text[kept], scores[kept]) / np.bincount(text[kept])
+    if how not in JOINS:
+        raise ValueError(f"unknown way {how!r} to join: choose from {', '.join((*JOINS, WORST))}")
+    sums = np.add.reduceat(scores if how == "mean" else np.log(np.maximum(scores, 1e-30)), starts)
+    return sums if how == "product" else sums / size

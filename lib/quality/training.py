@@ -1,2 +1,249 @@
-"""Training one head: Positions, fitted_start, fit, held_out_loss, best_learning_rate."""
-# SKELETON
+"""Training one Sigmoid Head: hidden states and negatives are computed once, then every head learns
+from them in seconds; for more text than memory holds states of, block by block (`streamed`).
+"""
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lib.quality.language_models import LanguageModel, Text, Unembedding
+from lib.sampler import CHUNK, SAMPLERS, NextToken, TokenFrequencies, sample
+from lib.sigmoid_head import SigmoidHead, fit_start, sampled_loss
+from lib.study.progress import progress
+from lib.study.training import learning_rate_at
+
+NEGATIVES = 10  # K
+LEARNING_RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
+FIRST_RATE = 3e-3  # the search goes on from here
+Batch = tuple[Tensor, Tensor, Tensor]  # hidden_states (n, d), gold (n,), negatives (n, K)
+Loss = Callable[[SigmoidHead, Tensor, Tensor, Tensor], Tensor]  # of a head and a batch -> scalar
+
+
+@dataclass
+class Positions:
+    """The response positions of some texts, in the order of the texts.
+
+    hidden_states (N, d) float32; gold (N,); negatives: {sampler: (N, rounds * K) int32}, -1 where
+    there is none.
+    """
+
+    hidden_states: Tensor
+    gold: Tensor
+    negatives: dict[str, Tensor]
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    def __getitem__(self, where: slice) -> "Positions":
+        negatives = {name: ids[where] for name, ids in self.negatives.items()}
+        return Positions(self.hidden_states[where], self.gold[where], negatives)
+
+    def candidates(self, sampler: str, count: int = NEGATIVES) -> tuple[Tensor, Tensor, Tensor]:
+        """Gold (column 0) and the first `count` negatives: ids, labels (1 for gold), and which
+        there are. All (N, 1 + count)
+        """
+        ids = torch.cat([self.gold[:, None], self.negatives[sampler][:, :count].long()], 1)
+        labels = torch.zeros(ids.shape)
+        labels[:, 0] = 1
+        return ids.clamp(min=0), labels, ids >= 0
+
+
+def gold_tokens(texts: list[Text]) -> Tensor:
+    """Output tokens of all texts in a row. (N,)"""
+    return torch.tensor([token for text in texts for token in text.output])
+
+
+def text_numbers(texts: list[Text]) -> np.ndarray:
+    """The number of the text that each output token belongs to. (N,)"""
+    return np.repeat(np.arange(len(texts)), [len(text.output) for text in texts])
+
+
+def draw_negatives(
+    lm: Unembedding,
+    states: Tensor,
+    gold: Tensor,
+    unigram: TokenFrequencies,
+    *,
+    count: int = NEGATIVES,
+    rounds: int = 1,
+    mode: str = "last",
+    seed: int = 0,
+    samplers: tuple[str, ...] = SAMPLERS,
+) -> dict[str, Tensor]:
+    """`rounds` sets of `count` negatives a position from every sampler; states (N, d), gold (N,) ->
+    {sampler: (N, rounds * count) int32}. Nothing of the size of the vocabulary but one chunk.
+    """
+    generator = torch.Generator(lm.device).manual_seed(seed)
+    negatives = {n: torch.empty(len(gold), rounds * count, dtype=torch.int32) for n in samplers}
+    for start in progress(range(0, len(gold), CHUNK), "negatives"):
+        chunk = slice(start, start + CHUNK)
+        next_token = NextToken(lm.logits(states[chunk].to(lm.device)), mode)
+        right = gold[chunk].to(lm.device)
+        drawn = sample(next_token, right, unigram, count, generator, samplers, rounds)
+        for name, ids in drawn.items():
+            negatives[name][chunk] = ids.cpu()
+    return negatives
+
+
+# ---- the start -------------------------------------------------------------------------------
+
+
+def fitted_start(lm: Unembedding, positions: Positions, sampler: str) -> tuple[float, float]:
+    """scale and shift for a head: two scalars on the model's own logits, fitted to these positions
+    and the first round of their negatives.
+    """
+    ids, labels, present = positions.candidates(sampler)
+    rows = lm.unembedding[ids.to(lm.device)].float()  # (n, 1 + K, d)
+    logits = (rows @ positions.hidden_states.to(lm.device)[:, :, None]).squeeze(-1)
+    if lm.bias is not None:
+        logits = logits + lm.bias[ids.to(lm.device)].float()
+    return fit_start(logits.cpu()[present], labels[present])
+
+
+def full_start(lm: Unembedding, positions: Positions) -> tuple[float, float]:
+    """`fitted_start` where every other token is a negative: over the whole vocabulary."""
+    logits = lm.logits(positions.hidden_states.to(lm.device)).cpu()
+    labels = torch.zeros_like(logits).scatter_(1, positions.gold[:, None], 1.0)
+    return fit_start(logits.flatten(), labels.flatten())
+
+
+# ---- batches, without end ----------------------------------------------------------------------
+
+
+def shuffled(positions: Positions, sampler: str, size: int, seed: int = 0) -> Iterator[Batch]:
+    """Batches of `size` positions. Every pass over them is shuffled by the seed and uses its own
+    round of negatives, round after round. ValueError where there is nothing to learn from.
+    """
+    rng, rounds = np.random.default_rng(seed), positions.negatives[sampler].shape[1] // NEGATIVES
+    if len(positions) == 0 or rounds == 0:
+        raise ValueError(f"nothing to train on: {len(positions)} positions, {rounds} negatives")
+    order, turn = rng.permutation(len(positions)), int(rng.integers(rounds))
+    while True:
+        yield from _pass(positions, sampler, size, order, turn)
+        order, turn = rng.permutation(len(positions)), (turn + 1) % rounds
+
+
+def streamed(
+    lm: LanguageModel,
+    texts: list[Text],
+    unigram: TokenFrequencies,
+    sampler: str,
+    size: int,
+    seed: int = 0,
+    positions_per_block: int = 131_072,  # 1 GB with d = 2048
+) -> Iterator[Batch]:
+    """`shuffled`, where hidden states are computed block by block, used once, and forgotten: kept,
+    they are 4 d bytes a position, 700 GB for 900,000 instructions with OLMo-2 1B. The price is a
+    forward pass of the language model in every pass over the text, for new negatives in each.
+    """
+    order, draws = np.random.default_rng(seed), np.random.default_rng((seed, 1))
+    for block in blocks(texts, positions_per_block, seed):
+        states, gold = lm.hidden_states(block), gold_tokens(block)
+        own = {"seed": int(draws.integers(2**62)), "samplers": (sampler,)}
+        positions = Positions(states, gold, draw_negatives(lm, states, gold, unigram, **own))
+        yield from _pass(positions, sampler, size, order.permutation(len(gold)), 0)
+
+
+def blocks(texts: list[Text], positions_per_block: int, seed: int) -> Iterator[list[Text]]:
+    """Passes over the texts without end, each in a new order, cut into blocks of at most that many
+    output tokens, or one text.
+    """
+    rng = np.random.default_rng((seed, 2))
+    while True:
+        chosen, size = [], 0
+        for number in rng.permutation(len(texts)):
+            if chosen and size + len(texts[number].output) > positions_per_block:
+                yield [texts[i] for i in sorted(chosen)]
+                chosen, size = [], 0
+            chosen.append(number)
+            size += len(texts[number].output)
+        yield [texts[i] for i in sorted(chosen)]
+
+
+def _pass(
+    positions: Positions, sampler: str, size: int, order: np.ndarray, turn: int
+) -> Iterator[Batch]:
+    """Positions in this order (N,), with one round of negatives. A rest that fills no batch is left
+    out; fewer positions than a batch are one.
+    """
+    drawn = slice(turn * NEGATIVES, (turn + 1) * NEGATIVES)
+    for start in range(0, max(1, len(order) - size + 1), size):
+        index = torch.from_numpy(order[start : start + size])
+        negatives = positions.negatives[sampler][index, drawn].long()
+        yield positions.hidden_states[index], positions.gold[index], negatives
+
+
+# ---- learning ----------------------------------------------------------------------------------
+
+
+def fit(
+    head: SigmoidHead,
+    batches: Iterator[Batch],
+    *,
+    updates: int,
+    learning_rate: float,
+    loss: Loss = sampled_loss,
+    watch: Callable[[int], None] = lambda update: None,
+) -> list[float]:
+    """Train a head in place, one update a batch; return the loss of each. `watch(update)` is called
+    before each update and once after the last.
+
+    RuntimeError under several processes: sparse gradients are not shared, and one is enough.
+    """
+    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        raise RuntimeError("a head is trained by one process: start it without `accelerate launch`")
+    # a sampled loss touches some rows only, any other loss every row
+    sparse = head.sparse_parameters() if loss is sampled_loss else []
+    dense = [p for p in head.parameters() if all(p is not row for row in sparse)]
+    kinds = ((torch.optim.SparseAdam, sparse), (torch.optim.Adam, dense))
+    optimizers = [kind(parameters, lr=learning_rate) for kind, parameters in kinds if parameters]
+    losses = []
+    for update in progress(range(updates), "head"):
+        watch(update)
+        value = loss(head, *(tensor.to(head.bias.device) for tensor in next(batches)))
+        value.backward()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate_at(update, updates, learning_rate, updates // 20)
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(value.item())
+    watch(updates)
+    return losses
+
+
+@torch.no_grad()
+def held_out_loss(
+    head: SigmoidHead, positions: Positions, sampler: str, loss: Loss = sampled_loss
+) -> float:
+    """Loss on positions that the head never saw, with the first round of a sampler's negatives.
+    Nats a position.
+    """
+    total, size = 0.0, 1024
+    for start in range(0, len(positions), size):
+        index = np.arange(start, min(start + size, len(positions)))
+        (batch,) = _pass(positions, sampler, size, index, 0)
+        total += loss(head, *(x.to(head.bias.device) for x in batch)).item() * len(index)
+    return total / len(positions)
+
+
+def best_learning_rate(loss_at: Callable[[float], float]) -> float:
+    """The rate of the least loss: FIRST_RATE and its neighbours in LEARNING_RATES, then on until
+    the best has a worse neighbour on either side (or the grid ends). A loss that is not finite
+    counts as the largest number.
+    """
+    losses: dict[float, float] = {}
+    best = LEARNING_RATES.index(FIRST_RATE)
+    near = LEARNING_RATES[best - 1 : best + 2]
+    while untried := [rate for rate in near if rate not in losses]:
+        for rate in untried:
+            loss = loss_at(rate)
+            losses[rate] = loss if math.isfinite(loss) else sys.float_info.max
+        best = LEARNING_RATES.index(min(losses, key=losses.get))
+        near = LEARNING_RATES[max(0, best - 1) : best + 2]
+    return min(losses, key=losses.get)
