@@ -32,6 +32,7 @@ from lib.quality.training import (
     fitted_start,
     gold_tokens,
     held_out_loss,
+    shuffled,
     text_numbers,
 )
 from lib.sampler import METHOD, TokenFrequencies
@@ -75,11 +76,12 @@ def writer_head(**training) -> dict[str, Tensor]:
 
     def loss_at(learning_rate: float) -> float:
         torch.manual_seed(training["seed"])
-        head = SigmoidHead(lm.unembedding, lm.bias, HEAD_RANK, *fitted_start(lm, learnt, METHOD))
-        options = {"positions_per_batch": 1024, "seed": training["seed"]}
-        fit(head, learnt, METHOD, updates=HEAD_UPDATES, learning_rate=learning_rate, **options)
+        start = fitted_start(lm, learnt[:4096], METHOD)
+        head = SigmoidHead(lm.unembedding, lm.bias, HEAD_RANK, *start)
+        batches = shuffled(learnt, METHOD, 1024, training["seed"])
+        fit(head, batches, updates=HEAD_UPDATES, learning_rate=learning_rate)
         heads[learning_rate] = head.eval()
-        return held_out_loss(head, held_out, METHOD, limit=HELD_OUT)
+        return held_out_loss(head, held_out[:HELD_OUT], METHOD)
 
     chosen = heads[best_learning_rate(loss_at)]
     return {name: parameter.half() for name, parameter in chosen.named_parameters()}

@@ -7,16 +7,7 @@ import torch
 
 from lib.quality.language_models import LanguageModel
 from lib.quality.scores import token_scores
-from lib.quality.training import (
-    Positions,
-    blocks,
-    draw_negatives,
-    fit,
-    fitted_start,
-    gold_tokens,
-    shuffled,
-    streamed,
-)
+from lib.quality.training import blocks, collect, fit, fitted_start, gold_tokens, shuffled, streamed
 from lib.sampler import METHOD, TokenFrequencies
 from lib.sigmoid_head import SigmoidHead
 
@@ -64,10 +55,8 @@ class QualityEstimator:
         labels = gold_tokens(texts).to(self.lm.device)
         unigram = TokenFrequencies.from_labels(labels, len(self.lm.unembedding))
         first = texts if positions_per_block is None else next(blocks(texts, START, seed))
-        states, gold = self.lm.hidden_states(first), gold_tokens(first)
         options = {"rounds": 4, "seed": seed, "samplers": (sampler,)}
-        drawn = draw_negatives(self.lm, states, gold, unigram, **options)
-        positions = Positions(states, gold, drawn)
+        positions = collect(self.lm, first, unigram, **options)
         torch.manual_seed(seed)
         start = fitted_start(self.lm, positions[:START], sampler)
         self.head = SigmoidHead(self.lm.unembedding, self.lm.bias, rank, *start)

@@ -23,10 +23,10 @@ from lib.quality.hidden_states import (
 )
 from lib.quality.language_models import Unembedding
 from lib.quality.scores import (
-    Draws,
     Fitted,
     closed_form,
     closed_form_name,
+    draws_of,
     fit_scores,
     token_facts,
 )
@@ -177,7 +177,7 @@ def untrained_losses(model: str, training: dict) -> pd.DataFrame:
         ids, labels, present = held_out.candidates(negatives)
         facts = token_facts(lm, held_out.hidden_states, ids, frequencies, mode)
         for sampler in SAMPLERS if negatives == METHOD else (negatives,):
-            score = closed_form(facts, Draws.of(sampler)).double().clamp(1e-12, 1 - 1e-12)
+            score = closed_form(facts, **draws_of(sampler)).double().clamp(1e-12, 1 - 1e-12)
             loss = torch.where(labels == 1, -score.log(), -(-score).log1p()) * present
             kinds = ["own"] * (sampler == negatives) + ["common"] * (negatives == METHOD)
             value = float(loss.sum()) / len(held_out)

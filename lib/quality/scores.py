@@ -79,25 +79,13 @@ def token_facts(
 # ---- the closed form ---------------------------------------------------------------------------
 
 
-class Draws(NamedTuple):
-    """How many negatives come from where, and whether dominant tokens are excluded."""
-
-    unigram: float = 5
-    flattened: float = 5
-    excluded: bool = True
-    uniform: float = 0
-
-    @classmethod
-    def of(cls, sampler: str, count: int = NEGATIVES) -> "Draws":
-        """Those of a sampler's `count` negatives."""
-        kind, excluded = sampler.removesuffix("-excluded"), sampler.endswith("-excluded")
-        half = {"mixed": count // 2}
-        common = half.get(kind, count if kind == "unigram" else 0)
-        even = count if kind == "uniform" else 0
-        return cls(common, count - common - even, excluded, even)
-
-
-def closed_form(facts: dict[str, Tensor], draws: Draws = Draws()) -> Tensor:  # noqa: B008
+def closed_form(
+    facts: dict[str, Tensor],
+    unigram: float = 5,
+    flattened: float = 5,
+    excluded: bool = True,
+    uniform: float = 0,
+) -> Tensor:
     """The score that minimises the expected loss of a Sigmoid Head if the model's p is the truth:
 
         sigma(z_v) = p_v / (p_v + (1 - p_v) n_v),   n_v = K_u u_v + K_q q_v
@@ -106,13 +94,22 @@ def closed_form(facts: dict[str, Tensor], draws: Draws = Draws()) -> Tensor:  # 
     (u, q renormalised after exclusion; that excluding gold rescales the draws a little is
     neglected). With exclusion a dominant token is never negative: its score is 1. Any shape.
     """
-    rest = "_rest" if draws.excluded else ""
-    drawn = draws.flattened * facts["flattened" + rest]
-    for share, name in ((draws.unigram, "unigram"), (draws.uniform, "even")):
-        if share:
-            drawn = drawn + share * facts[name + rest]
+    rest = "_rest" if excluded else ""
+    drawn = flattened * facts["flattened" + rest]
+    for count, name in ((unigram, "unigram"), (uniform, "even")):
+        if count:
+            drawn = drawn + count * facts[name + rest]
     score = optimum(facts["probability"], drawn)
-    return torch.where(facts["dominant"], 1.0, score) if draws.excluded else score
+    return torch.where(facts["dominant"], 1.0, score) if excluded else score
+
+
+def draws_of(sampler: str, count: int = NEGATIVES) -> dict:
+    """Options of `closed_form`: where a sampler's `count` negatives come from."""
+    kind, excluded = sampler.removesuffix("-excluded"), sampler.endswith("-excluded")
+    unigram = {"mixed": count // 2, "unigram": count}.get(kind, 0)
+    uniform = count if kind == "uniform" else 0
+    flattened = count - unigram - uniform
+    return dict(unigram=unigram, flattened=flattened, excluded=excluded, uniform=uniform)
 
 
 def optimum(p: Tensor, drawn: Tensor) -> Tensor:
@@ -177,7 +174,7 @@ def untrained_scores(
         columns["softmax-power"] = (fitted.power * facts["logprob"]).exp()
     if unigram is not None:
         for sampler in samplers:
-            columns[closed_form_name(sampler)] = closed_form(facts, Draws.of(sampler))
+            columns[closed_form_name(sampler)] = closed_form(facts, **draws_of(sampler))
     return pd.DataFrame({name: value[:, 0].float().numpy() for name, value in columns.items()})
 
 

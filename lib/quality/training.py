@@ -90,6 +90,14 @@ def draw_negatives(
     return negatives
 
 
+def collect(
+    lm: LanguageModel, texts: list[Text], unigram: TokenFrequencies, **options
+) -> Positions:
+    """Hidden states and, with the options of `draw_negatives`, negatives of texts."""
+    states, gold = lm.hidden_states(texts), gold_tokens(texts)
+    return Positions(states, gold, draw_negatives(lm, states, gold, unigram, **options))
+
+
 # ---- the start -------------------------------------------------------------------------------
 
 
@@ -143,10 +151,9 @@ def streamed(
     """
     order, draws = np.random.default_rng(seed), np.random.default_rng((seed, 1))
     for block in blocks(texts, positions_per_block, seed):
-        states, gold = lm.hidden_states(block), gold_tokens(block)
         own = {"seed": int(draws.integers(2**62)), "samplers": (sampler,)}
-        positions = Positions(states, gold, draw_negatives(lm, states, gold, unigram, **own))
-        yield from _pass(positions, sampler, size, order.permutation(len(gold)), 0)
+        positions = collect(lm, block, unigram, **own)
+        yield from _pass(positions, sampler, size, order.permutation(len(positions)), 0)
 
 
 def blocks(texts: list[Text], positions_per_block: int, seed: int) -> Iterator[list[Text]]:
