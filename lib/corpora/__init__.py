@@ -1,0 +1,80 @@
+"""Text by name: what models learn from, and the benchmarks that outputs are judged on.
+
+    table = load("docstrings")             # id, source, target, group, split
+    fingerprint("docstrings")              # hash of its content, without the data at hand
+
+The rows of a benchmark as they are published: `lib.corpora.benchmarks`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from lib.corpora import benchmarks, docstrings, instructions, pairs, wording
+from lib.study.keys import digest
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Sources and targets. `load()` gives a table: `id` (running number), `source`, `target`,
+    `group` (near-duplicates, or one source; never in two splits) and `split` (train, validation,
+    mostly test; news has `continuation` too, for training only).
+    """
+
+    load: Callable[[], pd.DataFrame]
+    made_of: tuple[str, ...] = ()  # benchmarks; docstrings come from packages
+    version: int = 1  # raised when a change of the code that makes it moves a text
+    prompt: Callable[[str], str] = str  # what a language model reads before a target
+    chat: bool = False  # the prompt is a user's turn where a model has a chat template
+
+
+CORPORA = {
+    "docstrings": Corpus(docstrings.load, prompt=wording.docstring),
+    "cnn-dailymail": Corpus(pairs.cnn_dailymail, ("cnn-dailymail",)),
+    "xsum": Corpus(pairs.xsum, ("xsum",)),
+    "squad-qg": Corpus(pairs.squad_qg, ("squad-sentences", "xquad-en")),
+    "multi30k-en-de": Corpus(pairs.multi30k, ("multi30k-en-de",)),
+    "instructions": Corpus(instructions.load, instructions.SOURCES, chat=True),
+}
+
+
+def load(name: str) -> pd.DataFrame:
+    """The table of a corpus. Raises ValueError for an unknown name; else as `benchmarks.load`."""
+    return corpus(name).load()
+
+
+def fingerprint(*names: str) -> str:
+    """Hash of the content of corpora or benchmarks, from what is declared about them: no data
+    needed.
+
+    Raises ValueError for an unknown name.
+    """
+    declared = []
+    for name in names:
+        if name in CORPORA or name not in benchmarks.BENCHMARKS:
+            own = corpus(name)
+            sources = [benchmarks.declared(source) for source in own.made_of]
+            packages = docstrings.fingerprint() if name == "docstrings" else None
+            declared.append([name, own.version, sources, packages])
+        else:
+            declared.append(benchmarks.declared(name))
+    return digest(declared)
+
+
+def examples(name: str, split: str, count: int) -> pd.DataFrame:
+    """`prompt` and `output` of up to `count` rows of a split, the same ones every time: what heads
+    and fitted scores learn from.
+    """
+    table = load(name).query("split == @split")
+    some = table.sample(min(count, len(table)), random_state=0).reset_index(drop=True)
+    return pd.DataFrame(
+        {"prompt": some["source"].map(CORPORA[name].prompt), "output": some["target"]}
+    )
+
+
+def corpus(name: str) -> Corpus:
+    """One of CORPORA. Raises ValueError for an unknown name, naming the known ones."""
+    if name not in CORPORA:
+        raise ValueError(f"unknown data set {name!r}: choose one of {', '.join(CORPORA)}")
+    return CORPORA[name]
