@@ -62,10 +62,10 @@ def tokenised(corpus: str, model: str, pretrain_updates: int) -> Data:
     """Load a corpus, make (or find) the base model, tokenise."""
     own = CORPORA[corpus]
     if model == "tiny-bart":
-        base = str(tiny_bart(corpus=own.base or corpus, pretrain_updates=pretrain_updates))
+        base = str(tiny_bart(own.text, pretrain_updates))
     else:
         base = pretrained_name(model)
-    tokenizer, table = AutoTokenizer.from_pretrained(base), own.load().to_pandas()
+    tokenizer, table = AutoTokenizer.from_pretrained(base), own.load()
     sources, targets = table["source"].tolist(), table["target"].tolist()
     if not all(source.strip() for source in sources):
         raise ValueError("empty source: every example needs at least one input token")

@@ -26,7 +26,7 @@ MASK_SHARE, MEAN_SPAN = 0.3, 3.0  # BART's text infilling
 def tiny_bart(folder: Path, corpus: str, pretrain_updates: int) -> None:
     """Pretrained tiny BART of a corpus, with its own tokenizer."""
     own = CORPORA[corpus]
-    table = own.load().to_pandas().query("split == 'train'")
+    table = own.load().query("split == 'train'")
     texts = (table["source"] + "\n" + table["target"]).tolist()
     tokenizer = train_tokenizer(texts, own.vocabulary, own.positions)
     torch.manual_seed(0)
