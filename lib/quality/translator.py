@@ -2,8 +2,7 @@
 paper's own setting at laptop size.
 
 Trained without label smoothing: that would buy a little BLEU, but it moves a tenth of the
-probability to arbitrary tokens, which then appear in sampled translations and in every softmax
-score.
+probability to arbitrary tokens, which then appear in samples and in every softmax score.
 """
 
 from pathlib import Path
@@ -127,12 +126,13 @@ def sample_translations(lm: EncoderDecoder, sources: list[str], seed: int) -> li
 @torch.no_grad()
 def _generate(lm: EncoderDecoder, sources: list[str], batch: int = 64, **options) -> list[str]:
     """Sources of similar length share a batch."""
+    options = {"max_new_tokens": MAX_TOKENS} | options
     ids = lm.tokenizer(list(sources), verbose=False)["input_ids"] if sources else []
     longest_first, outputs = sorted(range(len(ids)), key=lambda i: -len(ids[i])), [""] * len(ids)
     for start in progress(range(0, len(ids), batch), "translating"):
         rows = longest_first[start : start + batch]
         inputs = source_batch(lm.model, [ids[row] for row in rows])
-        tokens = lm.model.generate(**inputs, max_new_tokens=MAX_TOKENS, **options)
+        tokens = lm.model.generate(**inputs, **options)
         texts = lm.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         for row, text in zip(rows, texts):
             outputs[row] = text.strip()
