@@ -14,7 +14,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from torch import Tensor
 from transformers import BartForConditionalGeneration
 
-from lib.corpora import benchmarks
+from lib.corpora import fingerprint, load
 from lib.quality.encoder_decoder import EncoderDecoder
 from lib.quality.language_models import SAMPLING
 from lib.study.cache import cached, checkpoint_file
@@ -50,12 +50,11 @@ TRANSLATORS = {
 
 def sentence_pairs(split: str) -> pd.DataFrame:
     """Multi30k: `source` (English), `target` (German), and `group`, a number for each source."""
-    table = benchmarks.load(DATASET, split).to_pandas()
-    pairs = pd.DataFrame({"source": table["en"].str.strip(), "target": table["de"].str.strip()})
+    pairs = load(DATASET).query("split == @split")[["source", "target"]].reset_index(drop=True)
     return pairs.assign(group=pd.factorize(pairs["source"])[0])
 
 
-@cached(version=1, folder=True, data=lambda: benchmarks.fingerprint(DATASET))
+@cached(version=1, folder=True, data=lambda: fingerprint(DATASET))
 def translation_model(folder: Path, name: str, options: dict) -> None:
     """Model and tokenizer of one of TRANSLATORS, trained; a run that was stopped goes on."""
     model, tokenizer = fit_translator(sentence_pairs("train"), **options)
