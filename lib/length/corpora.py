@@ -9,7 +9,7 @@ from lib import corpora
 
 @dataclass(frozen=True)
 class Corpus:
-    """How a text of `lib.corpora` is used. Lengths in tokens, EOS included, or in what it counts."""
+    """How a text of `lib.corpora` is used. Lengths: tokens, EOS included, or what it counts."""
 
     text: str  # its name there; its tiny BART is the one to fine-tune
     max_source: int  # tokens; longer sources are cut
@@ -25,8 +25,8 @@ class Corpus:
         return corpora.load(self.text)
 
 
-# words and characters: cuts that leave as many training targets as 64 tokens do. The benchmarks: the
-# lead of an article, or an answer in its context; cuts that nine in ten training targets stay below
+# words and characters: cuts that leave as many training targets as 64 tokens do. Benchmarks: nine in
+# ten training targets are below the cut; a source is the lead of an article, or answer and context.
 _DOCSTRINGS = Corpus("docstrings", 64, 2048, 512, 64)
 _NEWS = Corpus("cnn-dailymail", 256, 4096, 1024, 76, ("Article", "Highlights"), bertscore=True)
 _ONE_SENTENCE = {"max_train_length": 46, "labels": ("Article", "Summary")}

@@ -27,8 +27,7 @@ from lib.study.pretrained import smollm2_folder
 from lib.study.sentence_embeddings import bertscore
 
 FAULTS = ("noise-at-inference", "no-signal-at-first-step")  # of the authors' code
-REFERENCES = ("trained", "unseen", "validation")
-UNCONTROLLED = ("none",)  # signals that say nothing of the length
+OUTLIER = 20  # tokens; the paper's bound
 
 
 def of_signals(function, signals: list[str], seeds: list[int], **arguments) -> pd.DataFrame:
@@ -73,7 +72,7 @@ def controlled_outputs(
     requests = pd.concat(chosen, ignore_index=True)
     if fault is not None:
         switch_on(fault, model)
-    controlled = training["signal"] not in UNCONTROLLED
+    controlled = training["signal"] != "none"
     lengths = requests["target_length"].to_numpy()
     out = generate(model, requests["source_ids"].tolist(), lengths, controlled=controlled)
     rows = requests.drop(columns="source_ids").assign(**out[["generated_length", "capped"]])
@@ -92,7 +91,7 @@ def reference_outputs(references: str, items: int, **training) -> pd.DataFrame:
     """
     model, data = trained(**training)
     pairs = reference_pairs(data, references, items, training["max_train_length"])
-    controlled = training["signal"] not in UNCONTROLLED
+    controlled = training["signal"] != "none"
     decodings = {"free": {}}
     if model.counting is None:  # forced decoding counts tokens
         decodings["forced"] = {"forced": True}
@@ -116,8 +115,8 @@ def reference_outputs(references: str, items: int, **training) -> pd.DataFrame:
 
 @experiment(version=1, built_on=[fine_tuned], data=fingerprint)
 def reference_likelihoods(references: str, items: int, **training) -> pd.DataFrame:
-    """Nats of references under teacher forcing, the model told their length ("own"), that of another
-    one ("other") or nothing ("none"). `references`: see `reference_pairs`.
+    """Nats of references under teacher forcing, the model told their length ("own"), that of
+    another one ("other") or nothing ("none"). `references`: see `reference_pairs`.
 
     One row a reference and what was told: id, group, target_length, requested, nll_content,
     nll_eos, content_tokens.
@@ -128,7 +127,7 @@ def reference_likelihoods(references: str, items: int, **training) -> pd.DataFra
     requests = {"own": lengths}
     if references != "validation":
         requests["other"] = np.roll(lengths, 1)
-    if training["signal"] in UNCONTROLLED:
+    if training["signal"] == "none":
         requests = {"none": None}
     ids, common = [pairs[f"{name}_ids"].tolist() for name in ("source", "target")], ["id", "group"]
     rows = [
@@ -138,6 +137,26 @@ def reference_likelihoods(references: str, items: int, **training) -> pd.DataFra
         for name, told in requests.items()
     ]
     return pd.concat(rows, ignore_index=True)
+
+
+@experiment(
+    version=1,
+    built_on=[fine_tuned, controlled_outputs, reference_likelihoods],
+    data=fingerprint,
+)
+def tried_on_validation(items: int, **training) -> pd.DataFrame:
+    """One row for a choice, tried on validation text: error, exact_rate and outlier_rate of unseen
+    lengths, perplexity of short references.
+    """
+    outputs = controlled_outputs(items=items, split="validation", **training)
+    outputs = outputs[outputs["low"] >= training["max_train_length"]]
+    error = (outputs["generated_length"] - outputs["target_length"]).abs()
+    nats = reference_likelihoods(references="validation", items=items, **training)
+    total = nats[["nll_content", "content_tokens"]].sum()
+    row = {"mae": error.mean(), "exact_rate": (error == 0).mean()}
+    row |= {"outlier_rate": (error > OUTLIER).mean()}
+    row |= {"ppl_content": np.exp(total["nll_content"] / total["content_tokens"])}
+    return pd.DataFrame([row])
 
 
 @experiment(version=1, built_on=[tiny_bart, smollm2_folder], data=fingerprint)
@@ -151,8 +170,8 @@ def target_lengths(corpus: str, model: str, pretrain_updates: int) -> pd.DataFra
 
 
 def reference_pairs(data: Data, references: str, items: int, max_train_length: int) -> pd.DataFrame:
-    """At most 2 `items` test pairs as short as in training ("trained") or up to LONGEST_REQUEST times
-    as long ("unseen"); or all short pairs of validation text ("validation").
+    """At most 2 `items` test pairs as short as in training ("trained") or up to LONGEST_REQUEST
+    times as long ("unseen"); or all short pairs of validation text ("validation").
     """
     cut = max_train_length
     if references == "validation":
