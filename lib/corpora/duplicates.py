@@ -21,12 +21,19 @@ def near_duplicate_groups(texts: list[str], n: int = NGRAM) -> np.ndarray:
     """Group of each text where texts that share a word n-gram are linked, named by its first
     member. (N,) -> (N,)
     """
-    grams = [word_ngrams(text, n) for text in texts]
-    number, names = pd.factorize(np.array([gram for row in grams for gram in row], object))
-    of_text = np.repeat(np.arange(len(texts)), [len(row) for row in grams])
-    nodes = len(texts) + len(names)  # a graph of texts and n-grams
-    links = coo_array((np.ones(len(number)), (of_text, len(texts) + number)), shape=(nodes, nodes))
-    group = connected_components(links, directed=False)[1][: len(texts)]
+    return linked([word_ngrams(text, n) for text in texts])
+
+
+def linked(features: list[list[str]]) -> np.ndarray:
+    """Group of each of N items, given by its features, where items that share one are linked,
+    directly or through others; named by its first member. (N,)
+    """
+    number, names = pd.factorize(np.array([name for row in features for name in row], object))
+    of_item = np.repeat(np.arange(len(features)), [len(row) for row in features])
+    nodes = len(features) + len(names)  # a graph of items and features
+    cells = (of_item, len(features) + number)
+    links = coo_array((np.ones(len(number)), cells), shape=(nodes, nodes))
+    group = connected_components(links, directed=False)[1][: len(features)]
     _, first, of_group = np.unique(group, return_index=True, return_inverse=True)
     return first[of_group]
 

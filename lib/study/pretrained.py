@@ -128,14 +128,16 @@ def start_of_text(tokenizer) -> list[int]:
 
 
 def token_ids(tokenizer, texts: list[str]) -> list[list[int]]:
-    """Ids of texts that go on after others: no special tokens, and no first space where the
-    tokenizer itself puts one before every text (Llama 2).
-    """
-    (first, *_) = tokenizer("a", add_special_tokens=False)["input_ids"]
-    if tokenizer.convert_ids_to_tokens(first).startswith("▁"):
-        texts = [text.removeprefix(" ") for text in texts]
-    # Marian has a vocabulary for targets
+    """Ids of texts that go on after others: no special tokens, `unspaced`."""
+    texts = unspaced(tokenizer, texts)  # Marian has a vocabulary for targets
     return tokenizer(text_target=texts, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def unspaced(tokenizer, texts: list[str]) -> list[str]:
+    """Texts without a first space where the tokenizer itself puts one before each (Llama 2)."""
+    (first, *_) = tokenizer("a", add_special_tokens=False)["input_ids"]
+    spaces = tokenizer.convert_ids_to_tokens(first).startswith("▁")
+    return [text.removeprefix(" ") for text in texts] if spaces else list(texts)
 
 
 def prompt_ids(tokenizer, prompts: list[str]) -> list[list[int]]:

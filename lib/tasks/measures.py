@@ -172,33 +172,3 @@ def _edit(label: str, task: str, measure: Measure, edit: str, paired: bool = Fal
     home = edit == HOME_GROUND
     name = edit.replace("-", " ") + (" (home ground)" if home else "")
     return Criterion(label.format(name), task, measure, rows, compared=not home)
-
-
-# ---- words and tokens -------------------------------------------------------------------------
-
-
-def mcc(words: pd.DataFrame, draws: Draws) -> np.ndarray:
-    """Matthews correlation of wrong words (gold 0) with "score below the threshold": the threshold
-    that is best on one half of the groups decides in the other half, and the other way round.
-    """
-    score, wrong = words["score"].to_numpy(float), 1 - words["gold"].to_numpy(float)
-    half = pd.factorize(words["group"])[0] % 2
-    called = np.empty(len(words))
-    for number in (0, 1):
-        threshold = _best_threshold(score[half != number], wrong[half != number])
-        called[half == number] = score[half == number] < threshold
-    values = (called * wrong, wrong, called, np.ones(len(words)))
-    return _matthews(*(draws.sum(value) for value in values))
-
-
-def _best_threshold(score: np.ndarray, wrong: np.ndarray) -> float:
-    """The score below which calling a word wrong has the highest MCC."""
-    order = np.argsort(score, kind="stable")
-    hits, called = np.cumsum(wrong[order])[:-1], np.arange(1, len(score))
-    best = int(np.nanargmax(_matthews(hits, wrong.sum(), called, len(score))))
-    return float(score[order[best : best + 2]].mean())
-
-
-def _matthews(hits, wrong, called, n) -> np.ndarray:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return (n * hits - wrong * called) / np.sqrt(wrong * (n - wrong) * called * (n - called))

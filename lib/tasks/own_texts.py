@@ -1,5 +1,5 @@
-"""A model's own outputs against references, none of them human judgement: a good output that differs
-from the one reference gets little. Group: all outputs of one source.
+"""A model's own outputs against references, none of them human judgement: a good output that
+differs from the one reference gets little. Group: all outputs of one source.
 """
 
 import re
@@ -25,9 +25,9 @@ def self_generation(
     """`samples` continuations of each of `texts` held-out docstring descriptions, sampled at
     temperature 1 from the whole distribution. Gold: chrF (sacrebleu, 0 to 1) with the real one.
 
-    A continuation ends with its first line, or with as many words as the reference has, which is cut
-    to as many too: otherwise the longer one would be the better one. Those shorter than SHORTEST
-    words are left out.
+    A continuation ends with its first line, or with as many words as the reference has, which is
+    cut to as many too: otherwise the longer one would be the better one. Those shorter than
+    SHORTEST words are left out.
     """
     words = corpus["target"].str.split()
     there = (corpus["split"] == "test") & words.str.len().between(*DESCRIPTION)
@@ -38,21 +38,21 @@ def self_generation(
     table = table.loc[np.repeat(table.index, samples)]
     written = lm.continuations(table["prompt"].tolist(), max_tokens=40, seed=seed)
     chrf, rows = CHRF(), []
-    for line, text in zip(table.to_dict("records"), written):
-        text, reference = text.split("\n")[0], line.pop("reference")
+    for line, output in zip(table.to_dict("records"), written):
+        text, reference = output.split("\n")[0], line.pop("reference")
         size = min(len(text.split()), len(reference))
         if size >= SHORTEST:
-            text = re.match(rf"(\s*\S+){{{size}}}", text).group()
-            gold = chrf.sentence_score(text.strip(), [" ".join(reference[:size])]).score / 100
-            rows.append({**line, "output": text, "gold": gold})
+            cut = re.match(rf"(\s*\S+){{{size}}}", text).group()
+            gold = chrf.sentence_score(cut.strip(), [" ".join(reference[:size])]).score / 100
+            rows.append({**line, "output": cut, "gold": gold})
     return make_items(rows)
 
 
 def own_translations(
     lm, pairs: pd.DataFrame, texts: int = 500, samples: int = 3, seed: int = 0
 ) -> pd.DataFrame:
-    """A translation model's outputs for `texts` sources of pairs (columns source, target, group): one
-    by beam search (`decoding` beam), `samples` drawn from its distribution (sample).
+    """A translation model's outputs for `texts` sources of pairs (columns source, target, group):
+    one by beam search (`decoding` beam), `samples` drawn from its distribution (sample).
 
     Outputs without text are left out. What is scored later are the tokens of an output's own
     tokenisation, which need not be the ones that were drawn.
