@@ -5,37 +5,26 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.corpora import benchmarks, docstrings, instructions
+from lib import corpora
 from lib.quality.language_models import LanguageModel, Text, Unembedding
 from lib.quality.training import Positions, draw_negatives, gold_tokens, text_numbers
-from lib.quality.translator import (
-    DATASET,
-    TRANSLATORS,
-    load_translator,
-    sentence_pairs,
-    translation_model,
-)
+from lib.quality.translator import TRANSLATORS, load_translator, translation_model
 from lib.sampler import TokenFrequencies
 from lib.study.cache import cached
 from lib.study.pretrained import as_turns, best_device, smollm2_folder
 
 MAX_TOKENS = 96  # of a training text; longer ones are cut
 ROUNDS = 4  # sets of negatives drawn a training position, used in turn
+# training corpora besides those of `lib.corpora`: answers of the model itself to instructions; and
+# mixtures
 MIXTURES = {"both": ("docstrings", "own-samples")}
-DATA = {  # training corpora: content hash, which needs no data at hand
-    "docstrings": docstrings.fingerprint,
-    "instructions": instructions.fingerprint,
-    "own-samples": instructions.fingerprint,
-    "both": lambda: f"{docstrings.fingerprint()}-{instructions.fingerprint()}",
-    DATASET: lambda: benchmarks.fingerprint(DATASET),
-}
 
 
 def data_of(corpus: str) -> str:
     """Content hash of a training corpus; ValueError for an unknown one."""
-    if corpus not in DATA:
-        raise ValueError(f"unknown training corpus {corpus!r}: choose from {', '.join(DATA)}")
-    return DATA[corpus]()
+    parts = MIXTURES.get(corpus, (corpus,))
+    made_of = ["instructions" if part == "own-samples" else part for part in parts]
+    return corpora.fingerprint(*made_of)
 
 
 def frozen_model(name: str) -> LanguageModel:
@@ -70,29 +59,16 @@ def training_texts(lm: LanguageModel, pairs: pd.DataFrame, chat: bool = False) -
     return [Text(text.ids[: text.start + MAX_TOKENS], text.start, text.source) for text in texts]
 
 
-def training_pairs(corpus: str, split: str, count: int) -> pd.DataFrame:
-    """Up to `count` prompts and good outputs of a split (train, validation), always the same:
-    columns prompt, output.
-    """
-    if corpus == "docstrings":  # the summary line as prompt, the description as output
-        table = docstrings.load().to_pandas()
-        table = table[table["split"] == split]
-        output = table["target"].str.split().str.join(" ")
-        table = pd.DataFrame({"prompt": table["source"] + "\n", "output": output})
-    elif corpus == DATASET:  # what the translation model itself was trained on
-        table = sentence_pairs(split).rename(columns={"source": "prompt", "target": "output"})
-    else:
-        table = instructions.pairs(split)
-    chosen = table.sample(min(count, len(table)), random_state=0)
-    return chosen[["prompt", "output"]].reset_index(drop=True)
+def _instructions() -> str:
+    return corpora.fingerprint("instructions")
 
 
-@cached(version=1, built_on=[smollm2_folder, translation_model], data=instructions.fingerprint)
+@cached(version=1, built_on=[smollm2_folder, translation_model], data=_instructions)
 def own_samples(split: str, count: int, model: str) -> pd.DataFrame:
     """Prompts of the instructions, answered by the model itself: sampled from its distribution."""
     lm, prompts = (
         frozen_model(model),
-        training_pairs("instructions", split, count)["prompt"].tolist(),
+        corpora.examples("instructions", split, count)["prompt"].tolist(),
     )
     asked = as_turns(lm.tokenizer, prompts) if lm.has_turns else prompts
     outputs = lm.continuations(asked, MAX_TOKENS, seed=0 if split == "train" else 1)
@@ -112,8 +88,8 @@ def corpus_states(corpus: str, split: str, count: int, model: str) -> dict[str, 
         return _by_turns([corpus_states(one, split, count, model) for one in MIXTURES[corpus]])
     lm = frozen_model(model)
     own = corpus == "own-samples"
-    pairs = own_samples(split, count, model) if own else training_pairs(corpus, split, count)
-    texts = training_texts(lm, pairs, chat=own or corpus == "instructions")
+    pairs = own_samples(split, count, model) if own else corpora.examples(corpus, split, count)
+    texts = training_texts(lm, pairs, own or corpora.corpus(corpus).chat)
     number = torch.from_numpy(text_numbers(texts))
     return {"states": lm.hidden_states(texts), "gold": gold_tokens(texts), "text": number}
 
