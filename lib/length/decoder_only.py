@@ -2,7 +2,7 @@
 
 X = E + gate * signal(step, l). On the prompt step is 0 (the progress ratio: ξ(0)); at its last
 token, which predicts the first token of the response, 1; and l at the input that must predict EOS.
-l counts every token of the response, EOS included. No modelling file is copied.
+l counts every token of the response, EOS included.
 
     column         0 ... P - 2   P - 1          P ...          P + l - 2
     input          prompt        its last token response       its last token before EOS
@@ -79,17 +79,18 @@ class DecoderOnlyMixin(LengthControl):
 
     def forward(
         self,
-        input_ids: Tensor | None = None,  # (B, T)
+        input_ids: Tensor | None = None,  # (B, T), as are the next two
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
         cache=None,
         labels: Tensor | None = None,
         target_length: Tensor | None = None,  # (B,), without it the model is uncontrolled
         prompt_width: int | Tensor | None = None,  # P; in a batch for training a tensor ()
+        logits_to_keep: int | Tensor = 0,
         **kwargs,
     ):
-        """Stock forward plus `target_length`: tokens of the response behind prompts of P columns.
-        ValueError for labels of `pair_batch`, which the stock loss would shift once more.
-        """
-        if labels is not None and prompt_width is not None:
+        """Stock forward plus `target_length`, tokens of the response behind P columns of prompt."""
+        if labels is not None and prompt_width is not None:  # it would shift them once more
             raise ValueError("labels of responses are not for the stock loss: use seq2seq_loss")
         if target_length is not None:
             if input_ids is None or prompt_width is None:
@@ -103,16 +104,16 @@ class DecoderOnlyMixin(LengthControl):
             embeddings = self.get_input_embeddings()(input_ids)  # (B, T, d)
             kwargs["inputs_embeds"] = embeddings + (gate * signal).to(embeddings.dtype)
             input_ids = None
-        return super().forward(input_ids=input_ids, cache=cache, labels=labels, **kwargs)
+        kwargs |= {"attention_mask": attention_mask, "position_ids": position_ids, "cache": cache}
+        kwargs |= {"labels": labels, "logits_to_keep": logits_to_keep}
+        return super().forward(input_ids=input_ids, **kwargs)
 
     def prepare_inputs_for_generation(self, *args, target_length=None, prompt_width=None, **kwargs):
-        """Stock inputs of the next step, the request among them."""
         request = {"target_length": target_length, "prompt_width": prompt_width}
-        inputs = super().prepare_inputs_for_generation(*args, **kwargs)
-        return inputs if target_length is None else inputs | request
+        return super().prepare_inputs_for_generation(*args, **kwargs) | request
 
     def generate(self, inputs=None, *, target_length: Tensor | None = None, **kwargs):
-        """As in LengthControl; ValueError without prompts, or for ones padded on the right."""
+        """As in LengthControl; prompts must be padded on the left."""
         if target_length is not None:
             prompts, mask = kwargs.get("input_ids", inputs), kwargs.get("attention_mask")
             if prompts is None or (mask is not None and (mask[:, -1:] == 0).any()):
@@ -166,7 +167,6 @@ class DecoderOnlyMixin(LengthControl):
 def add_lora(model: nn.Module) -> None:
     """Add LoRA (Hu et al., arXiv 2106.09685), which at its start changes nothing, to every linear
     layer but the unembedding, in place: now LoRA, gate and signal are trained, nothing else.
-    Not to attention alone: feed-forward layers read the signal at its own position directly.
     """
     of_gpt2 = any(isinstance(module, Conv1D) for module in model.modules())  # transposed weights
     lora = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules="all-linear", fan_in_fan_out=of_gpt2)

@@ -73,9 +73,9 @@ def stock(kind: str, ours):
 
 
 def decode(model, batch: dict, **options) -> torch.Tensor:
-    """Twelve new tokens. (B, 12)"""
+    """Eight new tokens. (B, 8)"""
     torch.manual_seed(0)
-    habits = {"do_sample": False, "max_new_tokens": 12, "min_new_tokens": 12, "pad_token_id": 0}
+    habits = {"do_sample": False, "max_new_tokens": 8, "min_new_tokens": 8, "pad_token_id": 0}
     out = model.generate(**batch, **habits | options)
     return out[:, batch["input_ids"].shape[1] :]
 
@@ -218,7 +218,7 @@ def test_generation_reads_what_training_read(kind, use_cache):
     model = causal(kind)
     batch = model.source_batch(PROMPTS, LENGTHS + 9)
     torch.manual_seed(0)
-    habits = {"do_sample": True, "max_new_tokens": 12, "min_new_tokens": 12}
+    habits = {"do_sample": True, "max_new_tokens": 8, "min_new_tokens": 8}
     out = model.generate(
         **batch, **habits, use_cache=use_cache, output_logits=True, return_dict_in_generate=True
     )
