@@ -1,9 +1,7 @@
-"""What a thing costs, in seconds or memory, and how that grows with a size: timing, power laws.
+"""What a thing costs, in seconds or memory, measured in turns.
 
-Rows are single measurements: id (the round), candidate, measured, unit ("s" or "MB"); of a sweep
-also what, over (the size that is swept) and size. Intervals are a bootstrap over rounds, with the
-same resamples for all that was measured in turns. They say how noisy the clock is, not whether a
-power law is right: for that, the largest size is predicted from the others.
+Rows are single measurements: id (the round), candidate, measured, unit ("s" or "MB"). Intervals are
+a bootstrap over rounds, with the same resamples for all that was measured in turns.
 """
 
 import re
@@ -17,24 +15,29 @@ import numpy as np
 import pandas as pd
 from joblib.externals.loky import ProcessPoolExecutor
 
+from lib.study.figures import with_interval
 from lib.study.statistics import RESAMPLES, interval
 
-# ---- measuring -----------------------------------------------------------------------------------
 
-
-def interleaved(candidates: list[tuple[dict, Callable[[], object]]], repeats: int) -> pd.DataFrame:
-    """Seconds of (columns, function) in every round, in turns: a slow moment hits all alike. The
-    order turns by one each round; rounds before 0 warm up.
+def interleaved(
+    candidates: list[tuple[dict, Callable]], repeats: int, measure: Callable[[Callable], float]
+) -> pd.DataFrame:
+    """`measure` (seconds, peak_mb) of (columns, function) in every round, in turns: a slow moment
+    hits all alike. The order turns by one each round; rounds before 0 warm up.
     """
-    rows = []
+    rows, unit = [], "MB" if measure is peak_mb else "s"
     for turn in range(-min(2, repeats // 2), repeats):
         first = turn % len(candidates)
         for columns, function in candidates[first:] + candidates[:first]:
-            start = time.perf_counter()
-            function()
-            seconds = time.perf_counter() - start
-            rows += [{"id": turn, **columns, "measured": seconds, "unit": "s"}]
+            rows += [{"id": turn, **columns, "measured": measure(function), "unit": unit}]
     return pd.DataFrame(rows).query("id >= 0").sort_values("id", kind="stable", ignore_index=True)
+
+
+def seconds(function: Callable[[], object]) -> float:
+    """How long a function takes."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
 
 
 def peak_mb(prepare: Callable[[], Callable[[], object]]) -> float:
@@ -73,74 +76,36 @@ def medians(rows: pd.DataFrame, by: str | list[str], label: str = "") -> pd.Data
     return pd.DataFrame(np.median(values, axis=1), columns=table.columns)
 
 
-# ---- power laws: cost = a * size ** b ------------------------------------------------------------
+def ratio(rows: pd.DataFrame, judged: str, baseline: str) -> np.ndarray:
+    """Median over rounds of what one candidate takes over another, and of resamples. (1 + R,)"""
+    of_baseline = rows[rows["candidate"] == baseline].set_index("id")["measured"]
+    by_round = rows.assign(measured=rows["measured"] / rows["id"].map(of_baseline))
+    return medians(by_round, "candidate")[judged].to_numpy()
 
 
-def power_law(costs: pd.DataFrame) -> np.ndarray:
-    """b and log a, of the data and of each resample (2, 1 + R): least squares on logarithms.
-    `costs` (1 + R, S) has a column for each size.
-
-    >>> power_law(pd.DataFrame([[3.0, 12.0, 48.0]], columns=[1, 2, 4])).round(3).T.tolist()
-    [[2.0, 1.099]]
+def shown(values: np.ndarray, form: str = ".3g") -> str:
+    """`0.123 [0.12, 0.125]`: of the data and the interval of resamples (1 + R,); what was measured
+    once has none.
     """
-    return np.polyfit(np.log(costs.columns.to_numpy(float)), np.log(costs.to_numpy()).T, 1)
+    low, high = interval(values[1:])
+    return f"{values[0]:{form}}" + ("" if low == high else f" [{low:{form}}, {high:{form}}]")
 
 
-def log_cost(law: np.ndarray, size: float) -> np.ndarray:
-    """Logarithm of the cost at a size. (1 + R,)"""
-    return law[0] * np.log(size) + law[1]
+def against_bounds(rows: dict[str, pd.DataFrame], bounds: list[tuple], judged: str) -> pd.DataFrame:
+    """What the candidate `judged` costs beside the other, their ratio over rounds, and its bound.
 
-
-def sweeps(rows: pd.DataFrame) -> dict[tuple[str, str, str], pd.DataFrame]:
-    """By what, over and candidate: `medians` at each size."""
-    costs = {}
-    for (what, over), part in rows.groupby(["what", "over"], sort=False):
-        table = medians(part, ["candidate", "size"], f"{what} {over}")
-        costs |= {(what, over, name): table[name] for name in part["candidate"].unique()}
-    return costs
-
-
-def exponents(rows: pd.DataFrame) -> pd.DataFrame:
-    """What grows how, for each sweep and candidate: numbers with the ends of their intervals.
-
-    Columns: exponent, low, high; held_out, held_out_low, held_out_high: the cost predicted at the
-    largest size from the others over the one measured there; sizes (smallest, largest), costs.
+    bounds: (..., what it is, against what, largest ratio allowed); rows: by what it is. Of several
+    others the first measured counts.
     """
     lines = {}
-    for key, costs in sweeps(rows).items():
-        sizes, exponent = costs.columns, power_law(costs)[0]
-        others = power_law(costs.iloc[:, :-1])
-        held_out = np.exp(log_cost(others, sizes[-1])) / costs[sizes[-1]].to_numpy()
-        line = [exponent[0], *interval(exponent[1:]), held_out[0], *interval(held_out[1:])]
-        lines[key] = [*line, (sizes[0], sizes[-1]), tuple(costs.iloc[0, [0, -1]])]
-    columns = ["exponent", "low", "high", "held_out", "held_out_low", "held_out_high"]
-    index = pd.MultiIndex.from_tuples(lines, names=["what", "over", "candidate"])
-    return pd.DataFrame(list(lines.values()), index, [*columns, "sizes", "costs"])
-
-
-def project(
-    rows: pd.DataFrame, base: dict[str, int], sizes: dict[str, int]
-) -> dict[str, np.ndarray]:
-    """Cost of each candidate of one thing at `sizes` (others: at their base). (1 + R,) each
-
-    A product of powers: the cost at the base, the mean of what the fits say on a log scale, times
-    (size / base) ** b for each size.
-    """
-    if unknown := set(sizes) - set(base):
-        raise ValueError(f"no size {min(unknown)!r} was swept, only {', '.join(base)}")
-    laws = {}
-    for (_, over, name), costs in sweeps(rows).items():
-        laws.setdefault(name, {})[over] = power_law(costs)
-    projected = {}
-    for name, by_size in laws.items():
-        at_base = {over: log_cost(law, base[over]) for over, law in by_size.items()}
-        there = {over: log_cost(law, sizes.get(over, base[over])) for over, law in by_size.items()}
-        steps = [there[over] - at_base[over] for over in by_size]
-        projected[name] = np.exp(np.mean(list(at_base.values()), axis=0) + np.sum(steps, axis=0))
-    return projected
-
-
-def printed(values: np.ndarray) -> str:
-    """Three digits, with the interval over resamples: `0.123 [0.12, 0.125]`. (1 + R,)"""
-    low, high = interval(values[1:])
-    return f"{values[0]:.3g}" + ("" if low == high else f" [{low:.3g}, {high:.3g}]")
+    for *_, what, against, bound in bounds:
+        median = rows[what].groupby("candidate", sort=False)["measured"].median()
+        baseline = median.index.drop(judged)[0]
+        over_rounds = ratio(rows[what], judged, baseline)
+        measure = {"s": "seconds", "MB": "peak_mb"}[rows[what]["unit"].iloc[0]]
+        line = {"against": against, measure: f"{median[judged]:.3g}"}
+        line |= {f"{measure}, baseline": f"{median[baseline]:.3g}"}
+        ends = interval(over_rounds[1:])
+        line |= {"ratio": with_interval(over_rounds[0], *ends, 3), "bound": bound}
+        lines[what] = line | {"met": "yes" if over_rounds[0] <= bound else "no"}
+    return pd.DataFrame.from_dict(lines, orient="index").rename_axis("what").fillna("")
