@@ -17,7 +17,7 @@ from lib.study.keys import digest
 
 @dataclass(frozen=True)
 class Corpus:
-    """Sources and targets. `load()` gives a table: `id` (running number), `source`, `target`,
+    """Sources and targets, a table: `id` (running number), `source`, `target`,
     `group` (near-duplicates, or one source; never in two splits) and `split` (train, validation,
     mostly test; news has `continuation` too, for training only).
     """
@@ -41,7 +41,8 @@ CORPORA = {
 
 def load(name: str) -> pd.DataFrame:
     """The table of a corpus. Raises ValueError for an unknown name; else as `benchmarks.load`."""
-    return corpus(name).load()
+    table = corpus(name).load()
+    return table.set_axis(pd.RangeIndex(len(table), name="id")).reset_index()
 
 
 def fingerprint(*names: str) -> str:

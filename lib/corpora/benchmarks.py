@@ -1,5 +1,4 @@
-"""Rows of the benchmarks, from a local mirror, the hub or pinned GitHub files; `sources` lists
-them.
+"""Rows of the benchmarks, from a local mirror, the hub or pinned GitHub files: see `sources.json`.
 
 The folder that the environment variable STUDY_DATA names is asked first:
 `hub/<namespace>__<name>/<config>/<split>.jsonl` (rows with the hub's column names; some files are
@@ -8,21 +7,43 @@ comes from the network and stays in a cache. Checksums, columns and numbers of r
 damaged file is an error, never a smaller data set.
 """
 
+import csv
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import tarfile
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
-from lib.corpora.sources import BENCHMARKS, Source
 from lib.study import paths
+from lib.study.rows import readable
 
 FOLDER = "STUDY_DATA"  # environment variable: the local mirror
 GITHUB = "https://raw.githubusercontent.com"
 TIMEOUT = 5  # seconds until a silent server counts as unreachable
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where a data set comes from, and what is checked. `mirror`: only the local mirror has it."""
+
+    kind: Literal["hub", "github", "mirror"]
+    id: str  # namespace/name on the hub, owner/repository on GitHub
+    config: str
+    licence: str
+    columns: list[str]  # the ones loaded, in this order
+    rows: dict[str, int]  # of the whole set, by split
+    revision: str | None = None  # None: the newest
+    mirror_rows: dict[str, int] = dataclasses.field(default_factory=dict)  # where it is a subset
+    files: dict[str, str] = dataclasses.field(default_factory=dict)  # GitHub: path -> SHA-256
+
+
+_TABLE = json.loads(Path(__file__).with_name("sources.json").read_text())
+BENCHMARKS = {name: Source(**declared) for name, declared in _TABLE.items()}
 
 
 def load(name: str, split: str) -> pd.DataFrame:
@@ -35,26 +56,22 @@ def load(name: str, split: str) -> pd.DataFrame:
     source = _known(name)
     if split not in source.rows:
         raise KeyError(f"{name} has the splits {list(source.rows)}, not {split!r}")
-    if source.kind == "github":
-        return _judged_translations(name, source, source.rows[split])
-    relative = f"hub/{source.id.replace('/', '__')}/{source.config}/{split}.jsonl"
     expected = {source.rows[split]}
-    if stored := _mirrored(relative):
-        table = _read_json_lines(stored, source.columns)
-        expected.add(source.mirror_rows.get(split, source.rows[split]))
-    elif source.kind == "hub":
-        table = _from_hub(name, source, split, relative)
+    if source.kind == "github":
+        where, table = source.id, _judged_translations(source, _github_files(name, source))
     else:
-        raise RuntimeError(
-            f"{name} is only in the local mirror: set {FOLDER} to a folder that holds {relative}"
-        )
-    where = f"{stored or source.id}, split {split}"
-    if None not in expected and len(table) not in expected:
+        where = f"hub/{source.id.replace('/', '__')}/{source.config}/{split}.jsonl"
+        if stored := _mirrored(where):
+            table = readable(lambda file: _read_json_lines(file, source.columns), stored)
+            expected.add(source.mirror_rows.get(split, source.rows[split]))
+        else:
+            table = _from_hub(name, source, split, where)
+    if len(table) not in expected:
         wanted = " or ".join(f"{rows:,}" for rows in sorted(expected))
         raise ValueError(f"{where}: {len(table):,} rows, expected {wanted}")
     if missing := set(source.columns) - set(table):
         raise ValueError(f"{where}: no column {sorted(missing)}")
-    return table[list(source.columns)]
+    return table[source.columns]
 
 
 def declared(name: str) -> dict:
@@ -91,6 +108,10 @@ def _unavailable(name: str, relative: str, address: str, problem: Exception) -> 
 
 def _from_hub(name: str, source: Source, split: str, relative: str) -> pd.DataFrame:
     """Rows from the hub; from the cache of `datasets` where the hub does not answer soon."""
+    if source.kind == "mirror":
+        raise RuntimeError(
+            f"{name} is only in the local mirror: set {FOLDER} to a folder that holds {relative}"
+        )
     import datasets  # noqa: PLC0415 - 2 s that only those pay who load from the hub
     from huggingface_hub import HfApi  # noqa: PLC0415
 
@@ -144,7 +165,7 @@ def _github_files(name: str, source: Source) -> list[Path]:
 # ---- translations judged by people ---------------------------------------------------------------
 
 
-def _judged_translations(name: str, source: Source, rows: int) -> pd.DataFrame:
+def _judged_translations(source: Source, files: list[Path]) -> pd.DataFrame:
     """One row a sentence, words separated by spaces.
 
     MLQE-PE, direct assessments: `z_mean`, the mean of ratings standardised by rater (the usual
@@ -153,104 +174,63 @@ def _judged_translations(name: str, source: Source, rows: int) -> pd.DataFrame:
     `@@`) and a last one for the end of the sentence.
 
     MLQE-PE, post-edits: `post_edit`; `hter`, edits a word; `tags`, OK or BAD (to be changed) for
-    each word of the translation. HJQE: `tags` of experts. Tags of the gaps between words are left
-    out: no token carries them.
+    each word of the translation. HJQE: `tags` of experts.
     """
-    files, pair = _github_files(name, source), source.config
-    if name == "hjqe-en-de":
-        texts = [_lines(file, None, rows) for file in files]
-        columns = {"source": texts[0], "translation": texts[1]}
-        table = pd.DataFrame(columns).assign(tags=_word_tags(files[-1], *texts[1:]))
-    elif "tags" in source.columns:
-        table = _post_edits(files[0], pair, rows)
+    members = {file.name: file.read_bytes() for file in files}
+    for archive in (file for file in files if file.suffix == ".gz"):
+        with tarfile.open(archive) as opened:
+            own = {Path(member.name).name: member for member in opened if member.isfile()}
+            members = {name: opened.extractfile(member).read() for name, member in own.items()}
+    if "z_mean" in source.columns:
+        table = _direct_assessments(members, source.config.replace("-", ""))
     else:
-        table = _direct_assessments(files[0], pair, rows)
-    return table.assign(pair=pair)[list(source.columns)]
+        names = {"source": "src", "translation": "mt", "post_edit": "pe", "hter": "hter"}
+        stem = next(name for name in members if name.endswith(".mt")).removesuffix(".mt")
+        kept = {column: end for column, end in names.items() if column in source.columns}
+        table = pd.DataFrame({c: _lines(members[f"{stem}.{end}"]) for c, end in kept.items()})
+        table["tags"] = _word_tags(table["translation"], _lines(members[f"{stem}.tags"]))
+        table = table.astype({"hter": float} if "hter" in table else {})
+    return table.assign(pair=source.config)
 
 
-def _direct_assessments(archive: Path, pair: str, rows: int) -> pd.DataFrame:
-    end = f"test20.{pair.replace('-', '')}"
-    table = _tab_separated(archive, f"{pair}/{end}.df.short.tsv", rows)
+def _direct_assessments(members: dict[str, bytes], pair: str) -> pd.DataFrame:
+    table = pd.read_csv(
+        io.BytesIO(members[f"test20.{pair}.df.short.tsv"].replace(b"\r\n", b"\n")),
+        sep="\t",
+        lineterminator="\n",
+        quoting=csv.QUOTE_NONE,  # quotes are text
+        keep_default_na=False,  # and so is "NA"
+        dtype={"original": str, "translation": str},
+    )
     table = table.rename(columns={"original": "source", "model_scores": "model_score"})
-    tokens = _lines(archive, f"{pair}/word-probas/mt.{end}", rows)
-    logprobs = _lines(archive, f"{pair}/word-probas/word_probas.{end}", rows)
-    table["tokens"] = [line.split(" ") for line in tokens]
+    table["tokens"] = [line.split(" ") for line in _lines(members[f"mt.test20.{pair}"])]
+    logprobs = _lines(members[f"word_probas.test20.{pair}"])
     table["logprobs"] = [[float(value) for value in line.split(" ")] for line in logprobs]
-    for row, (words, values) in enumerate(zip(table["tokens"], table["logprobs"]), 1):
-        if len(values) != len(words) + 1:
-            raise ValueError(
-                f"{archive}, line {row} of the log-probabilities: {len(values)} values for "
-                f"{len(words)} tokens"
-            )
-    return table.astype(dict.fromkeys(("z_mean", "mean", "model_score"), float))
+    return table
 
 
-def _post_edits(archive: Path, pair: str, rows: int) -> pd.DataFrame:
-    names = {
-        "source": "src",
-        "translation": "mt",
-        "post_edit": "pe",
-        "hter": "hter",
-        "tags": "tags",
-    }
-    lines = {
-        column: _lines(archive, f"{pair}-test20/test20.{end}", rows)
-        for column, end in names.items()
-    }
-    lines["tags"] = _word_tags(archive, lines["translation"], lines["tags"])
-    return pd.DataFrame(lines).astype({"hter": float})
+def _word_tags(sentences: pd.Series, lines: list[str]) -> list[list[str]]:
+    """OK or BAD for each word, from lines that also tag the gaps around words: no token carries a
+    gap's. Raises ValueError where there is not one tag for each.
+    """
+    tags = [line.split(" ") for line in lines]
+    for number, (sentence, given) in enumerate(zip(sentences, tags, strict=True), 1):
+        if len(given) != 2 * len(sentence.split(" ")) + 1 or not set(given) <= {"OK", "BAD"}:
+            raise ValueError(f"line {number}: not one OK or BAD for each word and each gap")
+    return [given[1::2] for given in tags]
 
 
 # ---- parsing -------------------------------------------------------------------------------------
 
 
-def _read_json_lines(file: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+def _read_json_lines(file: Path, columns: list[str]) -> pd.DataFrame:
     """Rows, line by line: `str.splitlines` would also cut at U+2028, which texts contain."""
-    values = {column: [] for column in columns}
     with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as problem:
-                raise ValueError(f"{file}, line {number}: not JSON, {problem}") from problem
-            if missing := set(columns) - set(row):
-                raise ValueError(f"{file}, line {number}: no column {sorted(missing)}")
-            for column in columns:
-                values[column].append(row[column])
-    return pd.DataFrame(values)
+        rows = [json.loads(line) for line in lines]
+    return pd.DataFrame({column: [row[column] for row in rows] for column in columns})
 
 
-def _lines(file: Path, member: str | None, rows: int) -> list[str]:
-    """Lines of a text file or of a member of a tar archive, without their ends (LF or CR LF)."""
-    if member is None:
-        content = file.read_bytes()
-    else:
-        with tarfile.open(file) as archive:
-            content = archive.extractfile(member).read()
-    text = content.decode("utf-8").removesuffix("\n")
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    if len(lines) != rows:
-        where = f"{file}, {member}" if member else f"{file}"
-        raise ValueError(f"{where}: {len(lines):,} lines, expected {rows:,}")
-    return lines
-
-
-def _tab_separated(file: Path, member: str, rows: int) -> pd.DataFrame:
-    """A table with a header line, as strings. Quotes are text, empty fields stay empty strings."""
-    header, *body = (line.split("\t") for line in _lines(file, member, rows + 1))
-    for number, fields in enumerate(body, 2):  # pandas would fill a short line with NaN
-        if len(fields) != len(header):
-            wrong = f"{len(fields)} columns, expected {len(header)}"
-            raise ValueError(f"{file}, {member}, line {number}: {wrong}")
-    return pd.DataFrame(body, columns=header)
-
-
-def _word_tags(file: Path, sentences: list[str], lines: list[str]) -> list[list[str]]:
-    """OK or BAD for each word, from lines that also tag the gaps around words."""
-    tags = [line.split(" ") for line in lines]
-    for number, (sentence, given) in enumerate(zip(sentences, tags), 1):
-        if len(given) != 2 * len(sentence.split(" ")) + 1 or not set(given) <= {"OK", "BAD"}:
-            raise ValueError(
-                f"{file}, line {number} of the tags: not one OK or BAD for each word and each gap"
-            )
-    return [given[1::2] for given in tags]
+def _lines(content: bytes) -> list[str]:
+    """Lines without their ends (LF or CR LF)."""
+    lines = content.decode("utf-8").removesuffix("\n").split("\n")
+    return [line.removesuffix("\r") for line in lines]

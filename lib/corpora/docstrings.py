@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import joblib
-import numpy as np
 import pandas as pd
 from filelock import FileLock
 
@@ -42,7 +41,7 @@ _NOT_PROSE = re.compile(r"^(>>>|\.\. |:\w[\w ]*:|@\w+|```|[-=~^*#+|]{3,}|\$ |[|+
 
 
 def load() -> pd.DataFrame:
-    """The corpus, built once and kept in the cache: id, package, source, target, group, split.
+    """The corpus, built once and kept in the cache: package, source, target, group, split.
 
     Texts are unique. Raises RuntimeError where the wheels are out of reach.
     """
@@ -98,7 +97,6 @@ def with_splits(rows: list[tuple[str, str, str]]) -> pd.DataFrame:
     table = table.drop_duplicates("target", ignore_index=True)
     if table.empty:
         raise ValueError("no docstring of these packages has a summary and a prose description")
-    table.insert(0, "id", np.arange(len(table)))
     group = near_duplicate_groups((table["source"] + " " + table["target"]).tolist())
     return table.assign(group=group, split=split_by_group(group, SPLITS))
 

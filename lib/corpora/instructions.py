@@ -14,7 +14,7 @@ HELD_OUT = 0.1  # share of the problems, captions and sentences that make the va
 
 
 def load() -> pd.DataFrame:
-    """Columns id, source (the prompt), target (the response), dataset, group (one problem, caption
+    """Columns source (the prompt), target (the response), dataset, group (one problem, caption
     or sentence), split (train, validation).
 
     Within a split the data sets take turns, so that the first rows have equal shares too. Raises
@@ -24,7 +24,6 @@ def load() -> pd.DataFrame:
     splits = [_in_turns(read, split) for split in ("train", "validation")]
     table = pd.concat(splits, ignore_index=True)
     table["group"] = pd.factorize(table.pop("key"))[0]
-    table.insert(0, "id", range(len(table)))
     return table
 
 

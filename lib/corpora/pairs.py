@@ -30,7 +30,7 @@ def cnn_dailymail() -> pd.DataFrame:
     known = _articles("cnn-dailymail", "validation", "article", "highlights")
     test = _articles("cnn-dailymail", "test", "article", "highlights")
     table = _split(known, {"train": 0.90, "validation": 0.10}, test)
-    return _numbered(_with_continuations(table, words=50))
+    return _with_continuations(table, words=50)
 
 
 def xsum() -> pd.DataFrame:
@@ -39,7 +39,7 @@ def xsum() -> pd.DataFrame:
     """
     articles = _articles("xsum", "test", "document", "summary")
     table = _split(articles, {"train": 0.80, "validation": 0.05, "test": 0.15}, articles[:0])
-    return _numbered(_with_continuations(table, words=30))
+    return _with_continuations(table, words=30)
 
 
 def squad_qg() -> pd.DataFrame:
@@ -50,7 +50,7 @@ def squad_qg() -> pd.DataFrame:
     test = benchmarks.load("xquad-en", "validation")
     train = without_overlap(benchmarks.load("squad-sentences", "train"), test)
     shares = {"train": 0.95, "validation": 0.05}
-    return _numbered(_split(_questions(train), shares, _questions(test)))
+    return _split(_questions(train), shares, _questions(test))
 
 
 def multi30k() -> pd.DataFrame:
@@ -59,7 +59,7 @@ def multi30k() -> pd.DataFrame:
     table = pd.concat([benchmarks.load("multi30k-en-de", s).assign(split=s) for s in splits])
     table["source"], table["target"] = table["en"].str.strip(), table["de"].str.strip()
     table["group"] = pd.factorize(table["source"])[0]
-    return _numbered(table[["source", "target", "group", "split"]].reset_index(drop=True))
+    return table[["source", "target", "group", "split"]].reset_index(drop=True)
 
 
 def _articles(name: str, split: str, source: str, target: str) -> pd.DataFrame:
@@ -104,11 +104,6 @@ def _with_continuations(table: pd.DataFrame, words: int) -> pd.DataFrame:
                 texts = (" ".join(sentences[:number]), " ".join(sentences[number:last]))
                 rows.append((*texts, article.group, "continuation"))
     return pd.concat([table, pd.DataFrame(rows, columns=table.columns)], ignore_index=True)
-
-
-def _numbered(table: pd.DataFrame) -> pd.DataFrame:
-    table.insert(0, "id", range(len(table)))
-    return table
 
 
 def _fraction(text: str) -> float:
