@@ -86,6 +86,14 @@ def score_table(judged: Judged, criteria: Iterable[Criterion], level: float = 0.
     return table[in_order(table.columns)].rename_axis("measure").fillna("–")
 
 
+def with_n(table: pd.DataFrame, judged: Judged) -> pd.DataFrame:
+    """A score table with the number of items of each row as its first column."""
+    sizes = {label: f"{next(iter(cells.values())).n:,}" for label, cells in judged.items() if cells}
+    table = table.copy()
+    table.insert(0, "n", pd.Series(sizes))
+    return table
+
+
 def _marks(cells: dict[str, Estimate], level: float) -> dict[str, str]:
     judged = {m: c for m, c in cells.items() if m not in REFERENCES and np.isfinite(c.value)}
     if not judged:
@@ -110,6 +118,24 @@ def differences(
         if {method, other} <= set(cells)
     }
     return compare(pairs).rename_axis(["measure", "against"])
+
+
+def verdicts(differences: pd.DataFrame) -> pd.DataFrame:
+    """Does the method outperform the others? By measure, from `differences`: `confirmed`, clearly
+    better than all; `refuted`, clearly worse than one and better than none; `qualified` between.
+    """
+    lines = {}
+    for measure, rows in differences.groupby(level="measure", sort=False):
+        sides = (rows["clear"] & (rows["value"] > 0), rows["clear"] & (rows["value"] < 0))
+        against = rows.index.get_level_values("against")
+        better, worse = (against[side].tolist() for side in sides)
+        word = "confirmed" if len(better) == len(rows) else "qualified" if better else "refuted"
+        lines[measure] = {
+            "outperforms?": word if better or worse else "no clear difference",
+            "clearly better than": ", ".join(better) or "-",
+            "clearly worse than": ", ".join(worse) or "-",
+        }
+    return pd.DataFrame.from_dict(lines, orient="index").rename_axis("measure")
 
 
 def over_seeds(rows: pd.DataFrame, by: str, digits: int = 3) -> pd.DataFrame:
