@@ -12,6 +12,7 @@ items, so they take all seeds at once, which is the same as averaging each item 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -28,13 +29,9 @@ class Draws:
     """Bootstrap resamples of clusters; the first is the sample itself."""
 
     def __init__(self, clusters: Sequence, resamples: int = RESAMPLES, seed: int = 0):
-        self.member, names = pd.factorize(
-            np.asarray(clusters), sort=True
-        )  # cluster of each item (N,)
-        count = len(names)
-        even = np.full(count, 1 / max(count, 1))
-        drawn = np.random.default_rng(seed).multinomial(count, even, size=resamples)
-        self.drawn = np.vstack([np.ones((1, count)), drawn])  # (1 + R, C): how often each is drawn
+        # cluster of each item (N,), and how often each cluster is drawn (1 + R, C)
+        self.member, names = pd.factorize(np.asarray(clusters), sort=True)
+        self.drawn = _resamples(len(names), resamples, seed)
 
     @property
     def clusters(self) -> int:
@@ -54,6 +51,13 @@ class Draws:
         size = max(1, CHUNK // max(1, len(self.member)))
         for start in range(0, len(self.drawn), size):
             yield self.drawn[start : start + size][:, self.member]
+
+
+@lru_cache(maxsize=4)  # drawing them takes ten times as long as using them
+def _resamples(count: int, resamples: int, seed: int) -> np.ndarray:
+    even = np.full(count, 1 / max(count, 1))
+    drawn = np.random.default_rng(seed).multinomial(count, even, size=resamples)
+    return np.vstack([np.ones((1, count)), drawn])
 
 
 class Estimate(NamedTuple):
