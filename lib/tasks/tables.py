@@ -13,7 +13,7 @@ import pandas as pd
 from lib.study.agreement import agreement
 from lib.study.figures import STYLE, in_order, with_interval
 from lib.study.statistics import Estimate, compare, difference, holm, p_value, sample
-from lib.tasks.measures import Criterion
+from lib.tasks.measures import Criterion, main_metric
 
 # no scores to choose from: an oracle, what the length of a text alone would be worth, and what was
 # computed elsewhere or learnt from people
@@ -136,6 +136,42 @@ def verdicts(differences: pd.DataFrame) -> pd.DataFrame:
             "clearly worse than": ", ".join(worse) or "-",
         }
     return pd.DataFrame.from_dict(lines, orient="index").rename_axis("measure")
+
+
+def agreements(rows: pd.DataFrame, by: str | list[str]) -> dict[str, dict[object, Estimate]]:
+    """{task: {of the columns `by`: agreement with gold by the task's main measure}}; seeds are
+    averaged. Rows with the columns task, group, gold, score.
+    """
+    return {
+        task: {
+            key: sample(part, agreement(main_metric(items)))
+            for key, part in items.groupby(by, sort=False)
+        }
+        for task, items in rows.groupby("task", sort=False)
+    }
+
+
+def paired(
+    measures: dict[str, dict[object, Estimate]], pairs: Iterable[tuple], less: str = " bce"
+) -> pd.DataFrame:
+    """`compare` of pairs of names in every measure that has both, Holm-corrected over the table;
+    positive where the first is better: where a measure ends with `less`, less is. Index (score,
+    against, measure).
+    """
+    sides = {
+        (one, other, measure): (values[one], values[other])[:: -1 if measure.endswith(less) else 1]
+        for one, other in pairs
+        for measure, values in measures.items()
+        if {one, other} <= values.keys()
+    }
+    return compare(sides).rename_axis(["score", "against", "measure"])
+
+
+def marked(table: pd.DataFrame, digits: int = 3) -> pd.Series:
+    """Differences with their sign, * where clear."""
+    return table["value"].map(f"{{:+.{digits}f}}".format) + table["clear"].map(
+        {True: " *", False: ""}
+    )
 
 
 def over_seeds(rows: pd.DataFrame, by: str, digits: int = 3) -> pd.DataFrame:
