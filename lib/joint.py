@@ -21,20 +21,11 @@ from torch import Tensor
 from lib.length.corpora import fingerprint
 from lib.length.finetuning import Data, fine_tuned, trained
 from lib.length.generation import generate, likelihoods, text_quality
+from lib.quality import training as heads
 from lib.quality.encoder_decoder import EncoderDecoder
 from lib.quality.experiments import released_frequencies, released_head
 from lib.quality.language_models import LanguageModel, Text
 from lib.quality.scores import closed_form, head_scores, join, token_facts
-from lib.quality.training import (
-    best_learning_rate,
-    collect,
-    fit,
-    fitted_start,
-    gold_tokens,
-    held_out_loss,
-    shuffled,
-    text_numbers,
-)
 from lib.sampler import METHOD, TokenFrequencies
 from lib.sigmoid_head import SigmoidHead
 from lib.study.cache import cached, experiment
@@ -47,7 +38,8 @@ MEASURES = ("rougeL", "sentence_end_rate")
 SHORTEST, LEAST = 16, 2  # tokens of a reference (half of one is still a sentence), of a request
 TEMPERATURE = 0.7  # set beforehand, not tuned
 CHOSEN = {"unigram": 10, "flattened": 1, "excluded": False}  # by notebook 15, on other tasks
-HEAD_TEXTS, HEAD_RANK, HEAD_UPDATES, HELD_OUT = 2000, 32, 400, 4096  # of the tiny BART's head
+HEAD_TEXTS, HEAD_RANK, HEAD_UPDATES, HEAD_BATCH = 2000, 32, 400, 1024  # of the tiny BART's head
+FEW = 4096  # positions that its start is fitted to, and that choose its learning rate
 NOTHING = "..."  # stands for an empty output, which has no token to score
 
 
@@ -68,34 +60,33 @@ def writer_head(**training) -> dict[str, Tensor]:
     by the paper's sampler, at the learning rate of least loss on validation references.
     """
     lm, texts, unigram = _writer(**training)
+    options, tried = {"rounds": 4, "samplers": (METHOD,)}, {}
     learnt, held_out = (
-        collect(lm, texts[split], unigram, rounds=4, seed=number, samplers=(METHOD,))
-        for number, split in enumerate(texts)
+        heads.collect(lm, t, unigram, seed=n, **options) for n, t in enumerate(texts)
     )
-    heads: dict[float, SigmoidHead] = {}
+    start = heads.fitted_start(lm, learnt[:FEW], METHOD)
 
     def loss_at(learning_rate: float) -> float:
         torch.manual_seed(training["seed"])
-        start = fitted_start(lm, learnt[:4096], METHOD)
         head = SigmoidHead(lm.unembedding, lm.bias, HEAD_RANK, *start)
-        batches = shuffled(learnt, METHOD, 1024, training["seed"])
-        fit(head, batches, updates=HEAD_UPDATES, learning_rate=learning_rate)
-        heads[learning_rate] = head.eval()
-        return held_out_loss(head, held_out[:HELD_OUT], METHOD)
+        batches = heads.shuffled(learnt, METHOD, HEAD_BATCH, training["seed"])
+        heads.fit(head, batches, updates=HEAD_UPDATES, learning_rate=learning_rate)
+        tried[learning_rate] = head.eval()
+        return heads.held_out_loss(head, held_out[:FEW], METHOD)
 
-    chosen = heads[best_learning_rate(loss_at)]
+    chosen = tried[heads.best_learning_rate(loss_at)]
     return {name: parameter.half() for name, parameter in chosen.named_parameters()}
 
 
-def _writer(**training) -> tuple[EncoderDecoder, dict[str, list[Text]], TokenFrequencies]:
-    """The model of `fine_tuned`, texts of its head, and the unigram frequencies of those learnt."""
+def _writer(**training) -> tuple[EncoderDecoder, list[list[Text]], TokenFrequencies]:
+    """The model of `fine_tuned`, training and validation texts of its head, unigram frequencies."""
     model, data = trained(**training)
-    lm, texts = EncoderDecoder(training["model"], model, data.tokenizer), {}
+    lm, texts = EncoderDecoder(training["model"], model, data.tokenizer), []
     for split in ("train", "validation"):
         pairs = data.split(split, high=training["max_train_length"])
         pairs = pairs.sample(min(HEAD_TEXTS, len(pairs)), random_state=0)
-        texts[split] = reading(lm, pairs["source_ids"], pairs["target_ids"])
-    labels = gold_tokens(texts["train"])
+        texts.append(reading(lm, pairs["source_ids"], pairs["target_ids"]))
+    labels = heads.gold_tokens(texts[0])
     return lm, texts, TokenFrequencies.from_labels(labels, len(lm.unembedding))
 
 
@@ -111,17 +102,14 @@ def with_end(lm: LanguageModel, sources: list[str], texts: list[str]) -> list[Te
     return [replace(text, ids=(*text.ids, lm.tokenizer.eos_token_id)) for text in encoded]
 
 
-def judges(**training) -> dict[str, Judge]:
+def judges(**training) -> tuple[Judge, Judge]:
     """The language model with its committed head of a seed; the writer with its own."""
     lm = LanguageModel.load(SMOLLM2)
     head = SigmoidHead.load(released_head(SMOLLM2, training["seed"]), lm.unembedding)
     plain = training | {"signal": "none", "options": {}}
     writer, _, unigram = _writer(**plain)
     own = SigmoidHead.from_tensors(writer_head(**plain), writer.unembedding)
-    return {
-        LANGUAGE_MODEL: Judge(lm, released_frequencies(SMOLLM2), head),
-        WRITER: Judge(writer, unigram, own),
-    }
+    return Judge(lm, released_frequencies(SMOLLM2), head), Judge(writer, unigram, own)
 
 
 @torch.no_grad()
@@ -131,19 +119,17 @@ def scores(judge: Judge, texts: list[Text]) -> pd.DataFrame:
 
     `end`: its log-probability; `logprob-with-end`: the mean log-probability with it.
     """
-    ids, states = gold_tokens(texts), judge.lm.hidden_states(texts)  # (N,), (N, d)
-    facts, number = token_facts(judge.lm, states, ids[:, None], judge.unigram), text_numbers(texts)
-    logprob, *forms = (
-        values.numpy()[:, 0]  # (N,)
-        for values in (facts["logprob"], closed_form(facts), closed_form(facts, **CHOSEN))
-    )
-    tokens = (np.exp(logprob), logprob, *forms, head_scores(judge.head, states, ids))
+    ids, number = heads.gold_tokens(texts), heads.text_numbers(texts)  # (N,)
+    states = judge.lm.hidden_states(texts)  # (N, d)
+    facts = token_facts(judge.lm, states, ids[:, None], judge.unigram)
+    forms = closed_form(facts), closed_form(facts, **CHOSEN)
+    logprob, *forms = (values.numpy()[:, 0] for values in (facts["logprob"], *forms))
+    tokens = np.exp(logprob), logprob, *forms, head_scores(judge.head, states, ids)
     within = np.r_[number[1:] == number[:-1], False]  # (N,), all but the ends
-    joined = {
-        name: join(values[within], number[within], "log-mean" if name == AVERAGED[3] else "mean")
-        for name, values in zip(AVERAGED, tokens)
-    }
-    return pd.DataFrame(joined | {SCORES[-2]: join(logprob, number), SCORES[-1]: logprob[~within]})
+    how = ["log-mean" if name == "closed-form:chosen" else "mean" for name in AVERAGED]
+    joined = [join(values[within], number[within], way) for values, way in zip(tokens, how)]
+    joined += [join(logprob, number), logprob[~within]]
+    return pd.DataFrame(dict(zip(SCORES, joined)))
 
 
 def judged(data: Data, pairs: pd.DataFrame, outputs: pd.DataFrame, **training) -> pd.DataFrame:
@@ -151,22 +137,18 @@ def judged(data: Data, pairs: pd.DataFrame, outputs: pd.DataFrame, **training) -
     output, the SCORES of each judge.
     """
     lines, tokens = pairs.loc[outputs["source"]].reset_index(drop=True), outputs["tokens"].tolist()
-    texts = data.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-    texts, nothing = (
-        [" ".join(text.split()) for text in texts],
-        data.tokenizer(NOTHING)["input_ids"],
-    )
+    decoded = data.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+    texts, nothing = [" ".join(t.split()) for t in decoded], data.tokenizer(NOTHING)["input_ids"]
     ended = [[*row, nothing[-1]] if text else nothing for text, row in zip(texts, tokens)]
-    texts, known = [text or NOTHING for text in texts], outputs.drop(columns=["source", "tokens"])
+    texts = [text or NOTHING for text in texts]
     quality = text_quality(texts, lines["target"].tolist())[list(MEASURES)]
-    known = pd.concat([lines[["id", "group"]], known, quality], axis=1)
-    rows = []
-    for name, judge in judges(**training).items():
-        if name == LANGUAGE_MODEL:
-            read = with_end(judge.lm, lines["source"].tolist(), texts)
-        else:
-            read = reading(judge.lm, lines["source_ids"], ended)
-        rows.append(pd.concat([known.assign(judge=name), scores(judge, read)], axis=1))
+    known = [lines[["id", "group"]], outputs.drop(columns=["source", "tokens"]), quality]
+    smollm2, writer = judges(**training)
+    rows = {
+        LANGUAGE_MODEL: scores(smollm2, with_end(smollm2.lm, lines["source"].tolist(), texts)),
+        WRITER: scores(writer, reading(writer.lm, lines["source_ids"], ended)),
+    }
+    rows = [pd.concat([*known, own.assign(judge=name)], axis=1) for name, own in rows.items()]
     return pd.concat(rows, ignore_index=True)
 
 
@@ -192,28 +174,27 @@ def texts_under_length(fractions: list, sources: int, **training) -> pd.DataFram
     pairs = judged_pairs(data, sources, training["max_train_length"])
     product = pd.MultiIndex.from_product([fractions, pairs.index], names=["fraction", "source"])
     asked = product.to_frame(index=False)
-    length = (asked["fraction"] * pairs["length"].loc[asked["source"]].to_numpy()).round()
-    asked["target_length"] = length.astype(int).clip(lower=LEAST)
+    lengths = (asked["fraction"] * pairs["length"].loc[asked["source"]].to_numpy()).round()
+    asked["target_length"] = lengths.astype(int).clip(lower=LEAST)
     read = pairs["source_ids"].loc[asked["source"]].tolist()
+    lengths = asked["target_length"].to_numpy()
     if training["signal"] == "none":
-        plain, lengths = model, asked["target_length"].to_numpy()
+        plain = model
         shorter = asked[asked["fraction"] <= 1].reset_index(drop=True)
         cut = zip(pairs["target_ids"].loc[shorter["source"]], shorter["target_length"])
         own = {"generated_length": shorter["target_length"], "tokens": [t[: l - 1] for t, l in cut]}
         texts = [shorter.assign(text="reference", **own)]
     else:
         plain, _ = trained(**training | {"signal": "none", "options": {}})
-        written = generate(model, read, asked["target_length"].to_numpy()).drop(columns="capped")
+        written = generate(model, read, lengths).drop(columns="capped")
         texts = [asked.assign(text="controlled", **written)]
         lengths = written["generated_length"].to_numpy()
     forced = generate(plain, read, lengths, controlled=False, forced=True).drop(columns="capped")
     texts.append(asked.assign(text="forced", **forced))
-    by_itself = generate(
-        plain, pairs["source_ids"].tolist(), pairs["length"].to_numpy(), controlled=False
-    )
+    sources, usual = pairs["source_ids"].tolist(), pairs["length"].to_numpy()
+    natural = generate(plain, sources, usual, controlled=False)["generated_length"].to_numpy()
     texts = pd.concat(texts, ignore_index=True)
-    texts["natural_length"] = by_itself["generated_length"].to_numpy()[texts["source"]]
-    return judged(data, pairs, texts, **training)
+    return judged(data, pairs, texts.assign(natural_length=natural[texts["source"]]), **training)
 
 
 @experiment(version=1, built_on=[fine_tuned, writer_head, smollm2_folder], data=fingerprint)
