@@ -25,8 +25,8 @@ class Corpus:
         return corpora.load(self.text)
 
 
-# words and characters: cuts that leave as many training targets as 64 tokens do. Benchmarks: nine in
-# ten training targets are below the cut; a source is the lead of an article, or answer and context.
+# words and characters: cuts that leave as many training targets as 64 tokens do. Benchmarks: nine
+# in ten training targets are below the cut; a source is an article, or answer and context.
 _DOCSTRINGS = Corpus("docstrings", 64, 2048, 512, 64)
 _NEWS = Corpus("cnn-dailymail", 256, 4096, 1024, 76, ("Article", "Highlights"), bertscore=True)
 _ONE_SENTENCE = {"max_train_length": 46, "labels": ("Article", "Summary")}

@@ -58,7 +58,7 @@ def controlled_outputs(
     """Outputs at random requested lengths on random sources, `items` a bucket; the same requests
     for every signal and seed. `fault`: one of FAULTS switched on.
 
-    One row an output: id, group (of the source), low, high (of the bucket), target_length,
+    One row an output: id, group (of the source), bucket_start, bucket_end, target_length,
     generated_length, capped, repetition.
     """
     model, data = trained(**training)
@@ -67,8 +67,8 @@ def controlled_outputs(
         repeats = len(sources) < items
         some = sources.iloc[rng.choice(len(sources), items, replace=repeats)]
         lengths = rng.integers(max(low, 2), high, items)
-        some = some[["group", "source_ids"]].assign(low=low, high=high, target_length=lengths)
-        chosen.append(some)
+        some = some[["group", "source_ids"]].assign(bucket_start=low, bucket_end=high)
+        chosen.append(some.assign(target_length=lengths))
     requests = pd.concat(chosen, ignore_index=True)
     if fault is not None:
         switch_on(fault, model)
@@ -149,7 +149,7 @@ def tried_on_validation(items: int, **training) -> pd.DataFrame:
     lengths, perplexity of short references.
     """
     outputs = controlled_outputs(items=items, split="validation", **training)
-    outputs = outputs[outputs["low"] >= training["max_train_length"]]
+    outputs = outputs[outputs["bucket_start"] >= training["max_train_length"]]
     error = (outputs["generated_length"] - outputs["target_length"]).abs()
     nats = reference_likelihoods(references="validation", items=items, **training)
     total = nats[["nll_content", "content_tokens"]].sum()
