@@ -116,8 +116,10 @@ def sample(
     cluster: str = "group",
     seed: str = "seed",
     resamples: int = RESAMPLES,
+    draws: Draws | None = None,
 ) -> Estimate:
-    """A measure of rows with its replicates; seeds averaged where there are several.
+    """A measure of rows with its replicates; seeds averaged where there are several. `draws`: the
+    resamples of these very clusters, where they are at hand: making them takes most of the time.
 
     Raises ValueError for no rows or a missing cluster: nothing is dropped silently.
     """
@@ -127,7 +129,7 @@ def sample(
         raise ValueError(f"{rows[cluster].isna().sum()} rows have no {cluster!r}: each needs one")
 
     def values(part: pd.DataFrame) -> np.ndarray:
-        return np.asarray(measure(part, Draws(part[cluster], resamples)), float)
+        return np.asarray(measure(part, draws or Draws(part[cluster], resamples)), float)
 
     several = seed in rows and rows[seed].nunique() > 1
     by_seed = [values(part) for _, part in rows.groupby(seed)] if several else [values(rows)]

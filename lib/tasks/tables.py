@@ -12,7 +12,7 @@ import pandas as pd
 
 from lib.study.agreement import agreement
 from lib.study.figures import STYLE, in_order, with_interval
-from lib.study.statistics import Estimate, compare, difference, holm, p_value, sample
+from lib.study.statistics import Draws, Estimate, compare, difference, holm, p_value, sample
 from lib.tasks.measures import Criterion, main_metric
 
 # no scores to choose from: an oracle, what the length of a text alone would be worth, and what was
@@ -53,12 +53,16 @@ def judge(items: pd.DataFrame, criteria: Iterable[Criterion], methods: Iterable[
             averaged(part),
             [own for _, own in part.groupby("seed")] if any(trained) else [],
         )
+        draws: dict[str, Draws] = {}  # which rows a criterion takes does not depend on the score
         for method, varies in trained.items():
             tables = [t[about].assign(score=t[method]) for t in (mean, *(seeds if varies else ()))]
             for criterion in (c for c in criteria if c.task == task):
                 rows, *own = (criterion.of(table) for table in tables)
                 if len(rows):
-                    cell = sample(rows, criterion.measure, seed="")
+                    if criterion.label not in draws:
+                        draws[criterion.label] = Draws(rows["group"])
+                    shared = draws[criterion.label]
+                    cell = sample(rows, criterion.measure, seed="", draws=shared)
                     each = [sample(r, criterion.measure, seed="", resamples=0).value for r in own]
                     by_seed = tuple(each) or cell.by_seed
                     judged[criterion.label][method] = cell._replace(by_seed=by_seed)
