@@ -41,8 +41,12 @@ def unseen(outputs: pd.DataFrame) -> pd.DataFrame:
 
 
 def bleu(rows: pd.DataFrame, draws: Draws) -> np.ndarray:
-    """Measure: corpus BLEU (0...100) of the texts of one seed."""
-    return corpus_bleu(np.stack([draws.mean(rows[name]) for name in BLEU_SUMS], -1) * len(rows))
+    """Measure: corpus BLEU (0...100), of sums that are averaged over seeds."""
+    items = len(rows) / rows["seed"].nunique()
+    return corpus_bleu(items * np.stack([draws.mean(rows[name]) for name in BLEU_SUMS], -1))
+
+
+bleu.pools_seeds = True  # see lib.study.statistics
 
 
 # ---- tables ------------------------------------------------------------------------------------
