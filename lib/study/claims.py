@@ -92,10 +92,11 @@ def claimed_numbers(notebook: Path) -> set[str]:
 
 def unclaimed_numbers(notebook: Path) -> list[str]:
     """Numbers in a notebook's prose that neither its claims nor its code (parameters) hold."""
-    code = " ".join(_sources(notebook, "code"))
-    known = claimed_numbers(notebook) | {number[2] for number in NUMBER.finditer(code)}
+    code = re.sub(r"(?<=\d)_(?=\d)", "", " ".join(_sources(notebook, "code")))
+    defined = {float(number[2].replace(",", "")) for number in NUMBER.finditer(code)}
+    claimed = claimed_numbers(notebook)
     prose = [number for text in _sources(notebook, "markdown") for number in numbers_in(text)]
-    return [number for number in prose if number not in known]
+    return [n for n in prose if n not in claimed and float(n.replace(",", "")) not in defined]
 
 
 def _sources(notebook: Path, kind: str, tag: str | None = None) -> list[str]:

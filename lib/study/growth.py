@@ -12,6 +12,7 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import LogLocator
 
 from lib.study.costs import medians, shown
 from lib.study.figures import STYLE
@@ -166,6 +167,7 @@ def _panel(axis: plt.Axes, over: str, rows: pd.DataFrame) -> None:
     axis.set(xscale="log", yscale="log", xlabel=over)
     labels = [f"{size // 1024}k" if size >= 8192 else str(size) for size in sizes]
     axis.set_xticks(sizes, labels, fontsize="small")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axis.yaxis.set_major_formatter("{x:g}")
     axis.minorticks_off()
     title = ", ".join(f"{law[0, 0]:.2f} ({name})" for name, law in laws.items())

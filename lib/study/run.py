@@ -142,7 +142,7 @@ def _start(run: Run, skip_live: bool) -> tuple[subprocess.Popen, str]:
     values = ["--parameters_yaml", yaml.safe_dump(run.given)] if run.given else []
     command = [sys.executable, "-m", "papermill", staged, partial, *options, *values]
     terminal = os.ttyname(2) if sys.stderr.isatty() else ""  # where lib.study.progress shows bars
-    environment = {"STUDY_PROGRESS": terminal} | os.environ
+    environment = {"STUDY_PROGRESS": terminal, "PYTHONPATH": str(paths.ROOT)} | os.environ
     with partial.with_suffix(".log").open("w") as log:
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log), before
 
