@@ -131,11 +131,11 @@ def head_scores(
     return pd.DataFrame({"id": np.arange(len(joined["score"])), **joined})
 
 
-@experiment(
-    version=1,
-    built_on=[output_states],
-    data=_data_of_both,
-)
+def _data_of_both(learnt_from: str, task: str) -> list[str]:
+    return [data_of(learnt_from), data_of(task)]
+
+
+@experiment(version=1, built_on=[output_states], data=_data_of_both)
 def rival_scores(learnt_from: str, task: str, model: str, texts: int) -> pd.DataFrame:
     """The supervised rival, fitted to the gold of the task `learnt_from`, with and without the
     source by itself; cross-fitted where that is the task itself. Columns: id, score.
