@@ -9,8 +9,9 @@ l counts every token the decoder emits, EOS included: k = 0 at the input that mu
 >>> signal(torch.arange(1, 6), torch.tensor([5])).shape  # one text of five tokens
 torch.Size([1, 5, 8])
 
-Sources: the countdown baseline of Botcazou et al., arXiv 2512.06938: as printed (`ReversePosition`),
-and very likely as run (`RandomReversePosition`). This file imports only torch: copy it.
+Sources: the countdown baseline of Botcazou et al., arXiv 2512.06938: as printed
+(`ReversePosition`), and very likely as run (`RandomReversePosition`). This file imports only
+torch: copy it.
 """
 
 import math
@@ -20,8 +21,8 @@ from torch import Tensor, nn
 
 
 class ReversePosition(nn.Module):
-    """RPE as printed. `max_countdown` clips k: it then says "this many or more", and never leaves the
-    range of training. `noise` in training mode only: |round(k + N(0, noise^2))|.
+    """RPE as printed. `max_countdown` clips k: it then says "this many or more", and never leaves
+    the range of training. `noise` in training mode only: |round(k + N(0, noise^2))|.
     """
 
     def __init__(self, d_model: int, max_countdown: int | None = None, noise: float = 1.0):
@@ -47,8 +48,8 @@ class ReversePosition(nn.Module):
 class RandomReversePosition(ReversePosition):
     """RPE with a frozen random vector for each k instead of a sinusoid.
 
-    Entry (k, j) ~ N(0, 1/2), hence the expected norm of a sinusoid, sqrt(d/2). It is computed from a
-    hash of (k, j), not stored: every k has its own vector, the same on every machine.
+    Entry (k, j) ~ N(0, 1/2), hence the expected norm of a sinusoid, sqrt(d/2). It is computed from
+    a hash of (k, j), not stored: every k has its own vector, the same on every machine.
     """
 
     def encode(self, left: Tensor) -> Tensor:

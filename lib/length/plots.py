@@ -125,11 +125,13 @@ def _methods(outputs: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
 # ---- figures -----------------------------------------------------------------------------------
 
 
-def length_scatter(outputs: pd.DataFrame, unit: str = "tokens") -> plt.Figure:
+def length_scatter(
+    outputs: pd.DataFrame, unit: str = "tokens", limit: int | None = None
+) -> plt.Figure:
     """Requested against generated length, a panel a signal, all seeds; on the diagonal control is
-    exact. Longer outputs than the longest request are drawn at the upper edge.
+    exact. Outputs longer than `limit`, the longest request unless given, lie on the upper edge.
     """
-    names, limit = in_order(outputs["signal"]), outputs["bucket_end"].max()
+    names, limit = in_order(outputs["signal"]), limit or outputs["bucket_end"].max()
     cut, columns = outputs["max_train_length"].iloc[0], 2 if len(names) == 4 else min(3, len(names))
     rows = -(-len(names) // columns)
     size = (3.3 * columns, 3.2 * rows)
@@ -146,9 +148,10 @@ def length_scatter(outputs: pd.DataFrame, unit: str = "tokens") -> plt.Figure:
         axis.set_title(f"{name}  (MAE {own['mae'].mean():.1f})")
     for axis in axes.flat[len(names) :]:
         axis.axis("off")
-    axes[0, 0].set(xlim=(0, limit), ylim=(0, limit * 1.1))
-    right = "right of the dotted line: never trained on"
-    figure.supxlabel(f"requested length ({unit}; {right})", fontsize="medium")
+    right = min(limit, outputs["target_length"].max() + 1)
+    axes[0, 0].set(xlim=(0, right), ylim=(0, limit * 1.1))
+    beyond = "; right of the dotted line: never trained on" if right > cut else ""
+    figure.supxlabel(f"requested length ({unit}{beyond})", fontsize="medium")
     figure.supylabel(f"generated length ({unit}; longer ones at the upper edge)", fontsize="medium")
     return figure
 
