@@ -10,8 +10,9 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from lib.study.agreement import agreement
+from lib.study.cache import experiment, kept
 from lib.study.statistics import Draws, Measure
+from lib.tasks.experiments import head_scores, scored_items, task_items, untrained_scores
 
 BASE_RATE = "base rate"  # one probability for all: the share of right ones among those learnt from
 PENALTY = 1e-6  # of the squared slope, halved: hardly any
@@ -43,53 +44,66 @@ def from_labels(scores: np.ndarray, gold: np.ndarray, others: np.ndarray) -> np.
     return logistic_curve().fit(scores[:, None], gold).predict_proba(others[:, None])[:, 1]
 
 
-def random_orders(groups: np.ndarray, draws: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Items in random order, group after group, and how many of the first, whole groups, make up to
-    half of them. (N,) -> (D, N), (D,)
-    """
-    member, _ = pd.factorize(groups)
-    sizes, rng, orders = np.bincount(member), np.random.default_rng(seed), []
-    for _ in range(draws):
-        place = rng.permutation(len(sizes))  # of each group
-        ends = np.cumsum(sizes[np.argsort(place)])
-        half = ends[ends <= len(member) / 2].max(initial=0)
-        orders.append((np.lexsort((rng.random(len(member)), place[member])), half))
-    order, learnable = zip(*orders)
-    return np.array(order), np.array(learnable)
-
-
 def learning_curve(
     scores: np.ndarray, gold: np.ndarray, groups: np.ndarray, sizes: list[int], draws: int
 ) -> pd.DataFrame:
-    """How good a probability n labelled items make, on items of other groups. All (N,)
+    """How good a probability n labelled items make: Brier score on items of other groups. All (N,)
 
-    In each draw the first half of the groups, in random order, can be labelled; all others test,
-    whatever n is. n: those of `sizes` that leave half of the items for testing, and that half; 0 is
-    the score as it is, where it lies in [0, 1]. Columns n, metric (brier, ece, one class: all n
-    labels alike), value (mean over draws), low, high (95 % range over draws: how much depends on
-    which items are labelled; no interval over items).
+    In each draw groups come in random order; those of the first half of the items can be labelled,
+    one after another, and all others test, whatever n is. n = 0: the score as it is, where it lies
+    in [0, 1]. Columns n, value (mean over draws), low, high (95 % range over draws: how much
+    depends on which items are labelled; no interval over items).
     """
-    order, learnable = random_orders(groups, draws)
-    half = int(learnable.min())
-    if half < min(sizes):
-        return pd.DataFrame(columns=["n", "metric", "value", "low", "high"])
+    member, _ = pd.factorize(groups)
     inside = scores.min() >= 0 and scores.max() <= 1 and np.ptp(scores) > 0
-    values = []
-    for n in [*([0] if inside else []), *(size for size in sizes if size < half), half]:
-        for items, first in zip(order, learnable):
-            labels, test = items[:n], items[first:]
+    rng, rows = np.random.default_rng(0), []
+    for _ in range(draws):
+        order = np.argsort(rng.permutation(member.max() + 1)[member], kind="stable")
+        ends = np.flatnonzero(np.diff(member[order])) + 1  # of groups
+        half = ends[ends <= len(member) / 2].max(initial=0)
+        test = order[half:]
+        for n in [*([0] if inside else []), *(size for size in sizes if size <= half)]:
+            labels = order[:n]
             fitted = from_labels(scores[labels], gold[labels], scores[test]) if n else scores[test]
-            values.append({"n": n, **_errors(fitted, gold[test])})
-            values[-1]["one class"] = n > 0 and gold[labels].sum() in (0, n)
-    table = pd.DataFrame(values).melt("n", var_name="metric").astype({"value": float})
-    by_draw = table.groupby(["n", "metric"], sort=False)["value"]
-    ends = {name: by_draw.quantile(level) for name, level in (("low", 0.025), ("high", 0.975))}
-    return by_draw.mean().to_frame("value").assign(**ends).reset_index()
+            rows.append({"n": n, "brier": np.mean((fitted - gold[test]) ** 2)})
+    by_size = pd.DataFrame(rows, columns=["n", "brier"]).groupby("n")["brier"]
+    ends = {"low": by_size.quantile(0.025), "high": by_size.quantile(0.975)}
+    return pd.DataFrame({"value": by_size.mean(), **ends}).reset_index()
 
 
-def _errors(probability: np.ndarray, gold: np.ndarray) -> dict[str, float]:
-    rows, whole = pd.DataFrame({"score": probability, "gold": gold}), Draws(np.zeros(len(gold)), 0)
-    return {metric: agreement(metric)(rows, whole)[0] for metric in ("brier", "ece")}
+# ---- items that are right or wrong -------------------------------------------------------------
+
+
+def decided_items(
+    task: str, model: str, texts: int, training: dict, heads: list[str], seeds: list[int]
+) -> pd.DataFrame:
+    """One row an item and seed with a column a score, the mean over tokens; without prompts that
+    name no territory (languages), and numbers of right answers for which no wrong one is scored
+    (listing).
+    """
+    about = {"task": task, "model": model, "texts": texts}
+    trained = kept(head_scores, {"head": heads, "seed": seeds}, training=training, **about)
+    without = kept(untrained_scores, training=training, **about)
+    items = scored_items(kept(task_items, **about), without, trained, by_seed=True)
+    if task == "languages":
+        return items[~items["prior"].astype(bool)]
+    return items[items.groupby("k")["gold"].transform("min") == 0] if task == "listing" else items
+
+
+@experiment(version=1, built_on=[untrained_scores, task_items, head_scores])
+def calibration_curves(
+    scores: list, heads: list, seeds: list, sizes: list, draws: int, **others
+) -> pd.DataFrame:
+    """`learning_curve` of every score of a task and of BASE_RATE; of a head, the mean over seeds.
+    Columns: score, and those of the curve.
+    """
+    items, rows = decided_items(**others, heads=heads, seeds=seeds).assign(**{BASE_RATE: 0.0}), []
+    for score in (BASE_RATE, *(name for name in scores if name in items)):
+        parts = [part for _, part in items.groupby("seed")][: None if score in heads else 1]
+        columns = [[part[name].to_numpy() for name in (score, "gold", "group")] for part in parts]
+        curves = pd.concat(learning_curve(*of_seed, sizes, draws) for of_seed in columns)
+        rows.append(curves.groupby("n").mean().reset_index().assign(score=score))
+    return pd.concat(rows, ignore_index=True)
 
 
 # ---- answering or abstaining ------------------------------------------------------------------
