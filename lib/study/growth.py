@@ -88,7 +88,8 @@ def exponents(rows: pd.DataFrame, things: dict[str, Thing]) -> pd.DataFrame:
         line = (law[0], *interval(law[1:]), *ends, largest_predicted(costs)[0])
         lines[what, over, name] = line
     names = ["exponent", "low", "high", "least", "most", "held_out"]
-    return pd.DataFrame.from_dict(lines, orient="index", columns=names)
+    index = pd.MultiIndex.from_tuples(lines, names=COLUMNS)
+    return pd.DataFrame(list(lines.values()), index, names)
 
 
 def exponent_table(rows: pd.DataFrame, things: dict[str, Thing]) -> pd.DataFrame:
