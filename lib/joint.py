@@ -259,8 +259,8 @@ def expected_best(score: np.ndarray, value: np.ndarray, n: int) -> float:
 
 
 def choices(samples: pd.DataFrame, sizes: list[int]) -> pd.DataFrame:
-    """Likeness to the reference of what each score chooses among n candidates: one row a signal,
-    seed, source, n and score; rougeL, and `random`, the mean of all candidates.
+    """Likeness to the reference of what each score chooses among so many candidates: one row a
+    signal, seed, source, size and score; rougeL, and `random`, the mean of all candidates.
 
     Judges beside the two: `the writer itself` (own-logprob), `the reference` (oracle).
     """
@@ -272,8 +272,8 @@ def choices(samples: pd.DataFrame, sizes: list[int]) -> pd.DataFrame:
             ranked["the writer itself", "own-logprob"] = texts["own-logprob"].to_numpy(float)
             ranked["the reference", "oracle"] = value
         rows += [
-            [*place, n, *name, expected_best(score, value, n), value.mean()]
-            for n in sizes
+            [*place, size, *name, expected_best(score, value, size), value.mean()]
+            for size in sizes
             for name, score in ranked.items()
         ]
-    return pd.DataFrame(rows, columns=[*key, "n", "judge", "score", "rougeL", "random"])
+    return pd.DataFrame(rows, columns=[*key, "size", "judge", "score", "rougeL", "random"])
