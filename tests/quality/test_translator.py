@@ -20,16 +20,14 @@ from lib.quality.translator import (
 from lib.study.small_bart import configuration, train_tokenizer
 
 PAIRS = pd.DataFrame(
-    {
-        "a man": "ein Mann",
-        "two dogs run": "zwei Hunde rennen",
-        "a red hat": "ein roter Hut",
-        "the cat sleeps on the mat": "die Katze schläft",
-        "snow": "Schnee",
-        "a woman reads": "eine Frau liest",
-        "no man": "kein Mann",
-        "two men": "zwei Männer",
-    }.items(),
+    [
+        ("a man", "ein Mann"),
+        ("two dogs run", "zwei Hunde rennen"),
+        ("the cat sleeps on the mat", "die Katze schläft"),
+        ("snow", "Schnee"),
+        ("no man", "kein Mann"),
+        ("two men", "zwei Männer"),
+    ],
     columns=["source", "target"],
 )
 TINY = {"vocabulary": 300, "tokens_per_batch": 200, "warmup": 10}
@@ -59,13 +57,6 @@ def test_another_run_has_the_same_weights():
         0.2,
     )
     assert (config.encoder_layers, config.decoder_layers, config.encoder_ffn_dim) == (1, 1, 64)
-
-
-def test_options_of_the_translators_fit():
-    """What TRANSLATORS says is what `fit_translator` takes."""
-    for options in translator.TRANSLATORS.values():
-        smaller = options | {"vocabulary": 300, "size": SIZE | {"dropout": 0.2}, "updates": 1}
-        fit_translator(PAIRS, **smaller)
 
 
 # ---- translating -----------------------------------------------------------------------------
@@ -120,10 +111,6 @@ def test_samples_are_from_the_whole_distribution(lm):
         share = np.mean([text == texts[token] for text in drawn])
         error = (expected * (1 - expected) / 3000) ** 0.5
         assert share == pytest.approx(expected, abs=5 * error)
-
-
-def test_nothing_to_translate(lm):
-    assert translate(lm, []) == [] == sample_translations(lm, [], 0)
 
 
 def test_corpus_quality():
