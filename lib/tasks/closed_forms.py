@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lib.quality.experiments import load_head, trained_head
-from lib.quality.hidden_states import corpus_states, unembedding_of, unigram
+from lib.quality.hidden_states import corpus_states, last_layer, unembedding_of, unigram
 from lib.quality.scores import JOINS, WORST, closed_form, head_scores, join, token_facts
 from lib.study.agreement import agreement
 from lib.study.cache import experiment
@@ -92,7 +92,7 @@ def _tokens(task: str, model: str, texts: int, training: dict):
     return judged_outputs(task, model, texts), known["text"].numpy(), form_scores(facts)
 
 
-@experiment(version=1, built_on=[output_states, corpus_states], data=data_of)
+@experiment(version=1, built_on=[output_states, corpus_states, last_layer], data=data_of)
 def closed_form_grid(task: str, model: str, texts: int, training: dict) -> pd.DataFrame:
     """Columns: score, join, its agreement with gold on the halves dev and test (AUROC or Pearson),
     n (items of test); low, high: interval on test, of what `best_on_dev` names.
