@@ -27,6 +27,7 @@ from lib.study import paths
 from lib.study.parameters import check_values, declared_parameters
 
 PROFILES = paths.NOTEBOOKS / "profiles.yaml"
+WIDGET = "application/vnd.jupyter.widget-view+json"  # shows nothing without a running kernel
 UNNAMED = "changed"  # folder of runs with other values, without a profile
 
 
@@ -185,7 +186,8 @@ def _live_cells(document: dict) -> list[dict]:
 
 def clean(document: dict) -> None:
     """Drop what says nothing to a reader: papermill's metadata, timings, stderr, machine paths."""
-    document["metadata"].pop("papermill", None)
+    for name in ("papermill", "widgets"):
+        document["metadata"].pop(name, None)
     document["metadata"]["language_info"] = {"name": "python"}
     number = 0
     for cell in document["cells"]:
@@ -197,6 +199,7 @@ def clean(document: dict) -> None:
             number += 1
             cell["execution_count"] = number
             outputs = [output for output in cell["outputs"] if output.get("name") != "stderr"]
+            outputs = [output for output in outputs if WIDGET not in output.get("data", {})]
             for output in outputs:
                 if "execution_count" in output:
                     output["execution_count"] = number
