@@ -168,7 +168,7 @@ def scored_items(
     """
     on = [name for name in ("task", "model", "texts") if name in items] + ["id"]
     softmax = heads[heads["head"] == "softmax-ce"]
-    logprob = softmax.assign(head="softmax-ce-logprob", score=softmax.get("log_mean"))
+    logprob = softmax.assign(head="softmax-ce-logprob", score=softmax.get("log_mean", np.nan))
     of_head = pd.concat([heads, logprob]).groupby([*on, *["seed"] * by_seed, "head"], sort=False)
     wide = of_head["score"].mean().unstack("head").reset_index()
     scores = untrained[[*on, *(name for name in untrained if name in STYLE)]]

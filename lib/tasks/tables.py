@@ -34,7 +34,7 @@ def averaged(items: pd.DataFrame) -> pd.DataFrame:
     """One row an item: scores averaged over seeds, where there are several."""
     if "seed" not in items:
         return items
-    scores = items.select_dtypes("floating").columns
+    scores = [name for name in items if name in STYLE]
     means = items.groupby(["task", "id"], sort=False)[scores].mean().to_numpy()
     first = items.drop_duplicates(["task", "id"]).drop(columns="seed")
     return first.assign(**dict(zip(scores, means.T)))
