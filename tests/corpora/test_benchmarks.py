@@ -163,12 +163,6 @@ def test_hub_cache_and_revision(mirror, hub, small, monkeypatch):
         load("small", "test")
 
 
-def test_set_of_the_mirror_only(mirror):
-    where = "hub/rajpurkar__squad/sentences/train.jsonl"
-    with pytest.raises(RuntimeError, match=f"squad-sentences.*STUDY_DATA.*{where}"):
-        load("squad-sentences", "train")
-
-
 # ---- the network -------------------------------------------------------------------------------
 
 
@@ -202,12 +196,6 @@ def test_unreachable_hub(mirror, unreachable, with_mirror, monkeypatch):
     where = "hub/openai__gsm8k/main/test.jsonl"
     assert_fails_soon("gsm8k", "test", f"{unreachable}/datasets/openai/gsm8k", where)
     assert datasets.config.HF_HUB_OFFLINE is False
-
-
-def test_offline_mode(mirror):
-    """With HF_HUB_OFFLINE=1, as in these tests, the hub is not even asked."""
-    where = "hub/EdinburghNLP__xsum/default/test.jsonl"
-    assert_fails_soon("xsum", "test", where, "OfflineModeIsEnabled")
 
 
 def test_unreachable_github(mirror, unreachable, monkeypatch):
