@@ -66,7 +66,8 @@ def learning_curve(
             labels = order[:n]
             fitted = from_labels(scores[labels], gold[labels], scores[test]) if n else scores[test]
             rows.append({"n": n, "brier": np.mean((fitted - gold[test]) ** 2)})
-    by_size = pd.DataFrame(rows, columns=["n", "brier"]).groupby("n")["brier"]
+    table = pd.DataFrame(rows, columns=["n", "brier"], dtype=float).astype({"n": int})
+    by_size = table.groupby("n")["brier"]
     ends = {"low": by_size.quantile(0.025), "high": by_size.quantile(0.975)}
     return pd.DataFrame({"value": by_size.mean(), **ends}).reset_index()
 
