@@ -1,5 +1,5 @@
 """Arithmetic (GSM8K): solutions of word problems with one number changed, and a model's own
-answers. Group: the problem.
+answers. Problems are rows of `lib.corpora.benchmarks.load`. Group: the problem.
 """
 
 import re
@@ -8,11 +8,12 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 
-from lib.corpora import benchmarks, wording
+from lib.corpora import wording
 from lib.quality.language_models import LanguageModel
 from lib.study.pretrained import as_turns
 from lib.tasks import make_items, some_groups
 
+MAX_TOKENS = 256  # of an answer; one that is cut off is judged as it is
 _NUMBER = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
 # "6th" and "3/4" would give a change away
 _RESULT = re.compile(rf"-?{_NUMBER}(?![0-9]|/[0-9]|st\b|nd\b|rd\b|th\b)")
@@ -20,8 +21,10 @@ _SIGNED = re.compile(rf"(?:(?<![\w)])[-−][$€£]?)?{_NUMBER}")  # in "20-5" t
 _SIGNIFICANT = re.compile(r"[1-9](?:[0-9.,]*[1-9])?")
 
 
-def changed_solutions(limit: int | None = None, seed: int = 0) -> pd.DataFrame:
-    """The reference solution of each test problem (gold 1) and the same with one number replaced by
+def changed_solutions(
+    problems: pd.DataFrame, limit: int | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """The reference solution of each problem (gold 1) and the same with one number replaced by
     another of as many digits and as round (gold 0): the result of a step (`changed` step), what
     follows from it staying as it was, or the final number (answer).
 
@@ -29,7 +32,7 @@ def changed_solutions(limit: int | None = None, seed: int = 0) -> pd.DataFrame:
     spaces. Problems in which nothing can be changed are left out.
     """
     rows = []
-    for line in _problems(limit).itertuples():
+    for line in _prepared(problems, limit).itertuples():
         rng = np.random.default_rng([seed, line.Index])  # the same whatever the limit
         original = wording.conclusion(line.steps, line.number)
         edits = {"step": _change_step(line, rng), "answer": _change_answer(line, rng)}
@@ -42,19 +45,19 @@ def changed_solutions(limit: int | None = None, seed: int = 0) -> pd.DataFrame:
 
 
 def own_answers(
-    lm: LanguageModel, limit: int | None, samples: int = 3, max_tokens: int = 256, seed: int = 0
+    lm: LanguageModel, problems: pd.DataFrame, limit: int | None, samples: int = 3, seed: int = 0
 ) -> pd.DataFrame:
-    """The model's answers to test problems: the likeliest token at each step (`decoding` greedy),
+    """The model's answers to problems: the likeliest token at each step (`decoding` greedy),
     and `samples` drawn from its whole distribution (sample). Gold 1 where the last number is right,
     however the model got there. An answer without text is left out.
     """
-    problems = _problems(limit).drop(columns="steps")
+    problems = _prepared(problems, limit).drop(columns="steps")
     repeated = problems.loc[np.repeat(problems.index, samples)]
     tables = []
     for name, table in (("greedy", problems), ("sample", repeated)):
         prompts = table["prompt"].tolist()
         prompts = as_turns(lm.tokenizer, prompts) if lm.has_turns else prompts
-        outputs = lm.continuations(prompts, max_tokens, seed, greedy=name == "greedy")
+        outputs = lm.continuations(prompts, MAX_TOKENS, seed, greedy=name == "greedy")
         tables.append(table.assign(decoding=name, output=outputs))
     table = pd.concat(tables)
     table["gold"] = [float(correct(*row)) for row in zip(table["output"], table["number"])]
@@ -86,10 +89,10 @@ def other_number(number: str, rng: np.random.Generator) -> str:
     return new
 
 
-def _problems(limit: int | None) -> pd.DataFrame:
-    """Columns group, prompt, steps, number; the index numbers the problems of the test split."""
-    table = wording.with_texts(benchmarks.load("gsm8k", "test"), ["question"], "gsm8k test")
-    columns = wording.steps_and_numbers(table["answer"], "gsm8k test")
+def _prepared(table: pd.DataFrame, limit: int | None) -> pd.DataFrame:
+    """Columns group, prompt, steps, number; the index numbers the problems."""
+    table = wording.with_texts(table, ["question"], "gsm8k")
+    columns = wording.steps_and_numbers(table["answer"], "gsm8k")
     prompts = table["question"].map(wording.word_problem)
     group = pd.factorize(table["question"])[0]
     return some_groups(columns.assign(group=group, prompt=prompts), limit)

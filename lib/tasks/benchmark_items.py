@@ -1,49 +1,47 @@
 """Outputs of the benchmarks, judged by people: translations, paraphrases, acceptability.
 
-`limit` counts groups; without one, all rows are items. All raise as `benchmarks.load` does.
+Each takes rows of `lib.corpora.benchmarks.load`. `limit` counts groups; without one, all rows are
+items. ValueError for a row without text.
 """
 
 import numpy as np
 import pandas as pd
 
-from lib.corpora import benchmarks, wording
+from lib.corpora import wording
 from lib.corpora.duplicates import linked
 from lib.tasks import make_items, some_groups
 
 
-def rated_translations(pair: str, encoder: bool, limit: int | None = None) -> pd.DataFrame:
-    """Whole sentences by one NMT model (MLQE-PE test20; en-de, ro-en, ru-en). Gold: the mean of the
+def rated_translations(
+    table: pd.DataFrame, encoder: bool, limit: int | None = None
+) -> pd.DataFrame:
+    """Whole sentences by one NMT model (MLQE-PE). Gold: the mean of the
     ratings, each rater's standardised. The file's own score is in the column `nmt-logprob`: the
     mean log-probability under the model that wrote the translation, which no judge can know.
     """
-    name = f"mlqe-pe-{pair}"
-    table = benchmarks.load(name, "test20")
     table = table.rename(columns={"z_mean": "gold", "model_score": "nmt-logprob"})
     table = table.assign(translation=table["translation"].str.strip())
     columns = ["pair", "source", "translation", "gold", "nmt-logprob"]
-    return make_items(_with_and_without_source(table[columns], name, encoder, limit))
+    return make_items(_with_and_without_source(table[columns], encoder, limit))
 
 
-def marked_words(name: str, encoder: bool, limit: int | None = None) -> pd.DataFrame:
-    """Translations in which people marked words (hjqe-en-de) or would have to change them
-    (mlqe-pe-tags-...). Gold: the share of words tagged OK; `wrong_words`: the places of those
+def marked_words(table: pd.DataFrame, encoder: bool, limit: int | None = None) -> pd.DataFrame:
+    """Translations in which people marked words (HJQE) or would have to change them (MLQE-PE's
+    tags). Gold: the share of words tagged OK; `wrong_words`: the places of those
     tagged BAD; the words are what stands between single spaces.
     """
-    table = benchmarks.load(name, "dev" if name.startswith("hjqe") else "test20")
     wrong = table["tags"].map(lambda tags: [i for i, tag in enumerate(tags) if tag == "BAD"])
     gold = 1 - wrong.map(len) / table["tags"].map(len)
     table = table[["pair", "source", "translation"]].assign(gold=gold, wrong_words=wrong)
-    return make_items(_with_and_without_source(table, name, encoder, limit))
+    return make_items(_with_and_without_source(table, encoder, limit))
 
 
-def _with_and_without_source(
-    table: pd.DataFrame, name: str, encoder: bool, limit: int | None
-) -> pd.DataFrame:
+def _with_and_without_source(table: pd.DataFrame, encoder: bool, limit: int | None):
     """Each translation alone (`with_source` False) and again after a request to translate the
     source (True); with `encoder` the latter only, and the source is the whole prompt. Group: the
     source.
     """
-    table = wording.with_texts(table, ["translation"], name)
+    table = wording.with_texts(table, ["translation"], "translations")
     table = some_groups(table.assign(group=pd.factorize(table["source"])[0]), limit)
     table = table.rename(columns={"translation": "output"})
     if encoder:
@@ -55,33 +53,32 @@ def _with_and_without_source(
     return both.drop(columns=["pair", "source"])
 
 
-def paraphrases(split: str, limit: int | None = None) -> pd.DataFrame:
-    """Pairs of English sentences with nearly the same words (PAWS-X; validation, test): gold 1
-    where they mean the same. Group: pairs that share a sentence, directly or through other pairs;
-    those of the validation split that are so linked with the test split are left out.
+def paraphrases(
+    table: pd.DataFrame, limit: int | None = None, apart_from: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Pairs of English sentences with nearly the same words (PAWS-X): gold 1 where they mean the
+    same. Group: pairs that share a sentence, directly or through other pairs. Those so linked with
+    a pair of another split, `apart_from`, are left out.
     """
-    table = _pairs(split)
-    test = _pairs("test") if split == "validation" else table[:0]
-    both = pd.concat([table, test])
-    group = linked(both[["sentence1", "sentence2"]].to_numpy().tolist())
-    table = table[~np.isin(group[: len(table)], group[len(table) :])]
-    group = linked(table[["sentence1", "sentence2"]].to_numpy().tolist())
+    table, sentences = (
+        wording.with_texts(table, ["sentence2"], "paws-x"),
+        ["sentence1", "sentence2"],
+    )
+    if apart_from is not None:
+        group = linked(pd.concat([table, apart_from])[sentences].to_numpy().tolist())
+        table = table[~np.isin(group[: len(table)], group[len(table) :])]
+    group = linked(table[sentences].to_numpy().tolist())
     table = some_groups(table.assign(group=pd.factorize(group)[0]), limit)
     prompt = table["sentence1"].str.strip().map(wording.paraphrase)
     texts = {"prompt": prompt, "output": table["sentence2"].str.strip()}
     return make_items(table[["group"]].assign(**texts, gold=table["label"].astype(float)))
 
 
-def _pairs(split: str) -> pd.DataFrame:
-    table = benchmarks.load("paws-x-en", split)
-    return wording.with_texts(table, ["sentence2"], f"paws-x-en {split}")
-
-
-def acceptability(limit: int | None = None) -> pd.DataFrame:
-    """English sentences from the literature on syntax (CoLA, validation: the test split has no
-    labels), which linguists call acceptable (gold 1) or not, with an empty prompt.
+def acceptability(table: pd.DataFrame, limit: int | None = None) -> pd.DataFrame:
+    """English sentences from the literature on syntax (CoLA), which linguists call acceptable (gold
+    1) or not, with an empty prompt.
     """
-    table = wording.with_texts(benchmarks.load("cola", "validation"), ["sentence"], "cola")
+    table = wording.with_texts(table, ["sentence"], "cola")
     table = some_groups(table.assign(group=pd.factorize(table["sentence"])[0]), limit)
     texts = {"prompt": "", "output": table["sentence"].str.strip()}
     return make_items(table[["group"]].assign(**texts, gold=table["label"].astype(float)))

@@ -1,4 +1,4 @@
-"""Every task by its name: how its items are made, and what experiments must know about it."""
+"""Every task by its name: how its items are made for a model, and of what data."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from lib import corpora
+from lib.corpora.benchmarks import load
 from lib.quality.translator import sentence_pairs
-from lib.sampler import METHOD, SAMPLERS
 from lib.tasks import arithmetic, benchmark_items, edited_texts, own_texts, single_tokens
 
 
@@ -18,44 +18,44 @@ class Task:
     """
 
     items: Callable[[object, int], pd.DataFrame]
-    data: tuple[str, ...]  # corpora and benchmarks that the items are made of
+    data: tuple[str, ...] = ()  # corpora and benchmarks that the items are made of
     chat: bool = False  # the prompt is the user's turn of the chat template, where there is one
-    samplers: tuple[str, ...] = (METHOD, "unigram", "unigram-excluded")  # closed forms judged
-    wrong: str = ""  # `wrong_words` marks errors of "tokens" (edits) or "words" (translations)
 
     def fingerprint(self) -> str:
         """Hash of the data, which need not be at hand."""
         return corpora.fingerprint(*self.data)
 
 
-def _encodes(lm) -> bool:
-    """Whether prompts go to an encoder."""
-    return lm.model.config.is_encoder_decoder
+def _translations(items: Callable, name: str, split: str) -> Task:
+    def make(lm, texts: int) -> pd.DataFrame:
+        encoder = lm.model.config.is_encoder_decoder  # which prompts go to, if so
+        return items(load(name, split), encoder, texts)
+
+    return Task(make, (name,))
 
 
-def _docstrings() -> pd.DataFrame:
-    return corpora.load("docstrings")
+def _paraphrases(split: str, apart_from: str | None = None) -> Task:
+    def make(_lm, texts: int) -> pd.DataFrame:
+        other = load("paws-x-en", apart_from) if apart_from else None
+        return benchmark_items.paraphrases(load("paws-x-en", split), texts, other)
+
+    return Task(make, ("paws-x-en",), chat=True)
 
 
-def _rated(pair: str) -> Task:
-    def items(lm, texts: int) -> pd.DataFrame:
-        return benchmark_items.rated_translations(pair, _encodes(lm), texts)
-
-    return Task(items, (f"mlqe-pe-{pair}",))
+def _listing(lm, texts: int) -> pd.DataFrame:
+    return single_tokens.listing(lm.is_token, orders=max(1, texts // 15))
 
 
-def _marked(name: str) -> Task:
-    def items(lm, texts: int) -> pd.DataFrame:
-        return benchmark_items.marked_words(name, _encodes(lm), texts)
-
-    return Task(items, (name,), wrong="words")
+def _languages(lm, texts: int) -> pd.DataFrame:
+    return single_tokens.languages(lm.is_token, each=max(1, texts // 2))
 
 
-def _paraphrases(split: str) -> Task:
-    def items(_lm, texts: int) -> pd.DataFrame:
-        return benchmark_items.paraphrases(split, texts)
+def _corruption(_lm, texts: int) -> pd.DataFrame:
+    return edited_texts.corruption(corpora.load("docstrings"), texts)
 
-    return Task(items, ("paws-x-en",), chat=True)
+
+def _self_generation(lm, texts: int) -> pd.DataFrame:
+    return own_texts.self_generation(lm, corpora.load("docstrings"), texts)
 
 
 def _own_translations(lm, texts: int) -> pd.DataFrame:
@@ -63,43 +63,38 @@ def _own_translations(lm, texts: int) -> pd.DataFrame:
 
 
 def _translation_errors(_lm, texts: int) -> pd.DataFrame:
-    pairs, training = sentence_pairs("test"), sentence_pairs("train")
-    return edited_texts.translation_errors(pairs, training, texts)
+    return edited_texts.translation_errors(sentence_pairs("test"), sentence_pairs("train"), texts)
 
 
+def _changed_solutions(_lm, texts: int) -> pd.DataFrame:
+    return arithmetic.changed_solutions(load("gsm8k", "test"), max(1, texts // 4))
+
+
+def _own_answers(lm, texts: int) -> pd.DataFrame:
+    return arithmetic.own_answers(lm, load("gsm8k", "test"), max(1, texts // 20))
+
+
+def _acceptability(_lm, texts: int) -> pd.DataFrame:
+    return benchmark_items.acceptability(load("cola", "validation"), texts)
+
+
+_RATED, _MARKED = benchmark_items.rated_translations, benchmark_items.marked_words
 TASKS: dict[str, Task] = {
-    "listing": Task(
-        lambda lm, texts: single_tokens.listing(lm.is_token, max(1, texts // 15)),
-        data=(),
-        samplers=SAMPLERS,
-    ),
-    "languages": Task(
-        lambda lm, texts: single_tokens.languages(lm.is_token, each=max(1, texts // 2)),
-        data=(),
-        samplers=SAMPLERS,
-    ),
-    "corruption": Task(
-        lambda lm, texts: edited_texts.corruption(_docstrings(), texts),
-        data=("docstrings",),
-        samplers=SAMPLERS,
-        wrong="tokens",
-    ),
-    "self-generation": Task(
-        lambda lm, texts: own_texts.self_generation(lm, _docstrings(), texts),
-        data=("docstrings",),
-        samplers=SAMPLERS,
-    ),
+    "listing": Task(_listing),
+    "languages": Task(_languages),
+    "corruption": Task(_corruption, ("docstrings",)),
+    "self-generation": Task(_self_generation, ("docstrings",)),
     "multi30k-en-de": Task(_own_translations, ("multi30k-en-de",)),
-    "multi30k-en-de-errors": Task(_translation_errors, ("multi30k-en-de",), wrong="tokens"),
-    **{f"mlqe-pe-{pair}": _rated(pair) for pair in ("en-de", "ro-en", "ru-en")},
-    **{name: _marked(name) for name in ("hjqe-en-de", "mlqe-pe-tags-en-de", "mlqe-pe-tags-ro-en")},
-    "paws-x-en-validation": _paraphrases("validation"),
+    "multi30k-en-de-errors": Task(_translation_errors, ("multi30k-en-de",)),
+    "mlqe-pe-en-de": _translations(_RATED, "mlqe-pe-en-de", "test20"),
+    "mlqe-pe-ro-en": _translations(_RATED, "mlqe-pe-ro-en", "test20"),
+    "mlqe-pe-ru-en": _translations(_RATED, "mlqe-pe-ru-en", "test20"),
+    "hjqe-en-de": _translations(_MARKED, "hjqe-en-de", "dev"),
+    "mlqe-pe-tags-en-de": _translations(_MARKED, "mlqe-pe-tags-en-de", "test20"),
+    "mlqe-pe-tags-ro-en": _translations(_MARKED, "mlqe-pe-tags-ro-en", "test20"),
+    "paws-x-en-validation": _paraphrases("validation", apart_from="test"),
     "paws-x-en": _paraphrases("test"),
-    "gsm8k": Task(
-        lambda lm, texts: arithmetic.changed_solutions(max(1, texts // 4)), ("gsm8k",), chat=True
-    ),
-    "gsm8k-own": Task(
-        lambda lm, texts: arithmetic.own_answers(lm, max(1, texts // 20)), ("gsm8k",), chat=True
-    ),
-    "cola": Task(lambda lm, texts: benchmark_items.acceptability(texts), ("cola",)),
+    "gsm8k": Task(_changed_solutions, ("gsm8k",), chat=True),
+    "gsm8k-own": Task(_own_answers, ("gsm8k",), chat=True),
+    "cola": Task(_acceptability, ("cola",)),
 }

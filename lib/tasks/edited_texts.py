@@ -30,7 +30,6 @@ _IDENTIFIER = re.compile(
     r"^\W*(?!(?:e\.g|i\.e)\W)(?=\w*[a-z])"
     r"(\w+_\w+|\w+\.\w+|[a-z]+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*)\W*$"
 )
-_NUMBER = re.compile(r"\d+")
 _NEGATABLE = re.compile(r"^(is|are|was|were|will|can|should|must|may|does|do|has|have)$")
 _NEGATION = re.compile(r"^(not|never|no)$")
 _ATTRIBUTE = re.compile(
@@ -43,9 +42,11 @@ def _choose(places, edits: int, rng: np.random.Generator) -> list[int]:
     return sorted(rng.choice(list(places), count, replace=False).tolist()) if count else []
 
 
-def _replace(words: list[str], places, edits: int, rng, change: Callable[[str], str]):
-    """`change` up to `edits` words at these places; one that comes out as it was is no error."""
-    new = list(words)
+def _replace(words: list[str], edits: int, rng, change: Callable[[str], str], only: str = ""):
+    """`change` up to `edits` words, those in which a pattern is found; one that comes out as it was
+    is no error.
+    """
+    new, places = list(words), [i for i, word in enumerate(words) if re.search(only, word)]
     for i in _choose(places, edits, rng):
         new[i] = change(words[i])
     return new, [i for i, (a, b) in enumerate(zip(new, words)) if a != b]
@@ -71,7 +72,7 @@ def deletion(words, edits, rng, _pool):
 def other_text(words, edits, rng, pool):
     """Words are replaced by words of another text, one in the place of another."""
     other = pool["texts"][rng.integers(len(pool["texts"]))]
-    return _replace(words, range(len(words)), edits, rng, lambda _: other[rng.integers(len(other))])
+    return _replace(words, edits, rng, lambda _: other[rng.integers(len(other))])
 
 
 def number(words, edits, rng, _pool):
@@ -80,8 +81,7 @@ def number(words, edits, rng, _pool):
     def digits(match: re.Match) -> str:
         return "".join(str((int(d) + int(rng.integers(1, 10))) % 10) for d in match.group())
 
-    places = [i for i, word in enumerate(words) if _NUMBER.search(word)]
-    return _replace(words, places, edits, rng, lambda word: _NUMBER.sub(digits, word))
+    return _replace(words, edits, rng, lambda word: re.sub(r"\d+", digits, word), only=r"\d")
 
 
 def identifier(words, edits, rng, pool):
@@ -94,18 +94,14 @@ def identifier(words, edits, rng, pool):
         names = pool["identifiers"]
         return word[:start] + names[rng.integers(len(names))] + word[end:]
 
-    places = [i for i, word in enumerate(words) if _IDENTIFIER.match(word)]
-    return _replace(words, places, edits, rng, change)
+    return _replace(words, edits, rng, change, only=_IDENTIFIER)
 
 
 def negation(words, _edits, rng, _pool):
     """ "not" is removed (the word behind it is wrong), or added behind a verb: one edit."""
-    after = list(zip(words, words[1:]))
-    places = [
-        i
-        for i, (word, following) in enumerate(after)
-        if _NEGATION.match(word) or (_NEGATABLE.match(word) and following != "not")
-    ]
+    verbs = [bool(_NEGATABLE.match(word)) for word in words]
+    fits = [verb and following != "not" for verb, following in zip(verbs, words[1:])]
+    places = [i for i, fit in enumerate(fits) if fit or _NEGATION.match(words[i])]
     if not places:
         return words, []
     (i,) = _choose(places, 1, rng)
@@ -117,7 +113,7 @@ def negation(words, _edits, rng, _pool):
 def random_words(words, edits, rng, pool):
     """Words are replaced by words drawn by their frequency in the training texts."""
     new, p = pool["words"], pool["frequencies"]
-    return _replace(words, range(len(words)), edits, rng, lambda _: new[rng.choice(len(new), p=p)])
+    return _replace(words, edits, rng, lambda _: new[rng.choice(len(new), p=p)])
 
 
 def attribute(words, edits, rng, pool):
@@ -139,8 +135,7 @@ def attribute(words, edits, rng, pool):
             return word
         return before + (new.capitalize() if word[len(before)].isupper() else new) + ending + after
 
-    places = [i for i, word in enumerate(words) if _ATTRIBUTE.match(word)]
-    return _replace(words, places, edits, rng, change)
+    return _replace(words, edits, rng, change, only=_ATTRIBUTE)
 
 
 DOCSTRING_EDITS = {
@@ -152,13 +147,9 @@ DOCSTRING_EDITS = {
     "negation": negation,
     HOME_GROUND: random_words,
 }
-TRANSLATION_EDITS = {
-    "word-swap": word_swap,
-    "deletion": deletion,
-    "other-text": other_text,
-    "attribute": attribute,
-    HOME_GROUND: random_words,
-}
+_SHARED = ("word-swap", "deletion", "other-text")
+TRANSLATION_EDITS = {name: DOCSTRING_EDITS[name] for name in _SHARED}
+TRANSLATION_EDITS |= {"attribute": attribute, HOME_GROUND: random_words}
 
 
 def corruption(corpus: pd.DataFrame, texts: int = 150, seed: int = 0) -> pd.DataFrame:
@@ -205,16 +196,13 @@ def graded(originals: pd.DataFrame, edits: dict, texts: int, pool: dict, rng) ->
             changed, wrong = edit(words, size, rng, pool)
             if wrong and count[name] < texts:
                 count[name] += 1
-                edited.append(_row(common, name, changed, wrong))
+                edited.append((name, changed, wrong))
         if edited or place < texts:
-            rows += [_row(common, "original", words, []), *edited]
+            for name, changed, wrong in [("original", words, []), *edited]:
+                text = {"output": " ".join(changed), "wrong_words": wrong}
+                gold = 1 - len(wrong) / len(changed)
+                rows.append({**common, "edit": name, **text, "gold": gold})
     return rows
-
-
-def _row(common: dict, edit: str, words: list[str], wrong: list[int]) -> dict:
-    gold = 1 - len(wrong) / len(words)
-    output = {"output": " ".join(words), "gold": gold, "wrong_words": wrong}
-    return {**common, "edit": edit, **output}
 
 
 def error_pool(texts: pd.Series, training: pd.Series) -> dict:

@@ -23,8 +23,8 @@ def token_items(tokenizer, items: pd.DataFrame) -> pd.DataFrame:
 
 
 def word_items(tokenizer, items: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-    """One row a word of translations: group, with_source, and gold, 0 where it is wrong (W rows); and
-    the number of the word of every token of the outputs (N,).
+    """One row a word of translations: group, with_source, and gold, 0 where it is wrong (W rows);
+    and the number of the word of every token of the outputs (N,).
 
     A token belongs to the word that it begins in; one that begins with the space before a word, or
     is that space, to the word behind it. Raises ValueError where a word is empty or has no token.
