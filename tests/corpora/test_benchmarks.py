@@ -17,7 +17,6 @@ import datasets
 import huggingface_hub
 import pytest
 from mirrors import (
-    HEADER,
     corrections,
     expert_files,
     json_lines,
@@ -38,7 +37,6 @@ ODD = ['say "hi"', "", "Łódź 中文", "a\u2028b\x85c", "NA", "null"]
 ANSWERS = [{"text": [text], "answer_start": [i]} for i, text in enumerate(ODD)]
 ROWS = [{"other": 1, "answers": one, "text": text} for one, text in zip(ANSWERS, ODD)]
 PLACE = "hub/space__small/en/test.jsonl"
-HJQE_FILE = "github/ZhenYangIACAS/HJQE/af9fa5d1c2b2b68737d0177a11472898d8ebd512/en-de/dev/dev.src"
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -198,11 +196,6 @@ def test_unreachable_hub(mirror, unreachable, with_mirror, monkeypatch):
     assert datasets.config.HF_HUB_OFFLINE is False
 
 
-def test_unreachable_github(mirror, unreachable, monkeypatch):
-    monkeypatch.setattr(benchmarks, "GITHUB", unreachable)
-    assert_fails_soon("hjqe-en-de", "dev", unreachable, HJQE_FILE)
-
-
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_):
         pass
@@ -240,21 +233,6 @@ def test_direct_assessments(mirror, monkeypatch, end):
         ["en-de", 'say "hi', 'sag\u2028"hallo"', -0.5, 8.5, -0.2, *tokens],
         ["en-de", "", "NA", 0.1, 1.0, -0.3, ["NA"], [-0.5, -0.1]],
     ]
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"table": f"{HEADER}\n7\ta\tb\tc\t1\td\t2\t3\n"},
-        {"tokens": "sag hal@@ lo\n"},
-        {"logprobs": "-0.1 -0.2 -0.3 -0.2\n"},
-    ],
-    ids=["rows", "tokens", "log-probabilities"],
-)
-def test_lines_missing(mirror, monkeypatch, changed):
-    use_archive(monkeypatch, mirror, "mlqe-pe-en-de", ratings(**changed))
-    with pytest.raises(ValueError):
-        load("mlqe-pe-en-de", "test20")
 
 
 def test_post_edits(mirror, monkeypatch):
@@ -311,17 +289,6 @@ def test_real_hub_files():
         one, table = BENCHMARKS[name], load(name, split)
         assert len(table) == one.mirror_rows.get(split, one.rows[split])
         assert list(table) == one.columns
-
-
-@needs_real_files
-def test_real_gold():
-    """Gold labels of the real files are of the documented kind."""
-    for name, split in (("paws-x-en", "test"), ("cola", "validation")):
-        assert set(load(name, split)["label"]) == {0, 1}
-    assert all(re.search(r"#### -?[\d,.]+$", answer) for answer in load("gsm8k", "test")["answer"])
-    for row in load("squad-sentences", "train").itertuples():
-        start, text = row.answers["answer_start"][0], row.answers["text"][0]
-        assert row.context[start : start + len(text)] == text
 
 
 @needs_real_files
