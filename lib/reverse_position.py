@@ -34,9 +34,11 @@ class ReversePosition(nn.Module):
     def forward(self, step: Tensor, target_length: Tensor) -> Tensor:
         """step t (T,) or (B, T), target_length l (B,) -> (B, T, d), float32."""
         left = (target_length[:, None] - step).float().clamp(min=0, max=self.max_countdown)  # k
-        if self.training:
-            left = (left + self.noise * torch.randn_like(left)).round().abs()
-        return self.encode(left)
+        return self.encode(self.add_noise(left) if self.training else left)
+
+    def add_noise(self, left: Tensor) -> Tensor:
+        """(B, T) -> (B, T), still numbers of tokens"""
+        return (left + self.noise * torch.randn_like(left)).round().abs()
 
     def encode(self, left: Tensor) -> Tensor:
         """(B, T) -> (B, T, d)"""
