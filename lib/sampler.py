@@ -72,9 +72,8 @@ class NextToken:
         if mode not in MODES:
             raise ValueError(f"unknown mode {mode!r} of the dominant set: last or first")
         count, self.vocabulary = logits.shape
-        if self.vocabulary % _BLOCK:
-            padding = (0, -self.vocabulary % _BLOCK)
-            logits = torch.nn.functional.pad(logits, padding, value=-torch.inf)
+        if padding := -self.vocabulary % _BLOCK:
+            logits = torch.nn.functional.pad(logits, (0, padding), value=-torch.inf)
         largest = logits.view(count, -1, _BLOCK).amax(2)  # (C, blocks)
         shift = largest.amax(1, keepdim=True)
         if not shift.isfinite().all():
@@ -165,9 +164,7 @@ class TokenFrequencies:
         return ids.clamp(max=len(self.cumulative) - 1)
 
 
-def _draw_flattened(
-    root: Tensor, excluded: Tensor, count: int, generator: torch.Generator
-) -> Tensor:
+def _draw_flattened(root: Tensor, excluded: Tensor, count: int, generator) -> Tensor:
     """Draws from weights `root` (C, n * _DRAW_BLOCK), in which it zeroes excluded tokens (C, m):
     first a block of tokens, then one in it. (C, count); NONE where nothing is left.
     """
@@ -210,10 +207,12 @@ def sample(
     """
     if unknown := [name for name in samplers if name not in SAMPLERS]:
         raise ValueError(f"unknown sampler {unknown[0]!r}: choose from {', '.join(SAMPLERS)}")
-    drawn, total, half = {}, rounds * count, count // 2
+    drawn, total = {}, rounds * count
+    halves = slice(count // 2), slice(count // 2, None)
     uniform = TokenFrequencies(torch.ones(next_token.vocabulary, device=gold.device))
-    padding = -next_token.root.shape[1] % _DRAW_BLOCK  # copies, even by nothing
-    root = torch.nn.functional.pad(next_token.root, (0, padding)) if padding else next_token.root
+    root = next_token.root
+    if padding := -root.shape[1] % _DRAW_BLOCK:  # copies, even by nothing
+        root = torch.nn.functional.pad(root, (0, padding))
     for ending in ("", "-excluded"):
         wanted = {kind for kind in KINDS if kind + ending in samplers}
         excluded = gold[:, None]
@@ -227,9 +226,7 @@ def sample(
         if wanted & {"softmax-sampled", "mixed"}:
             drawn["softmax-sampled" + ending] = _draw_flattened(root, excluded, total, generator)
         if "mixed" in wanted:
-            kinds = ("unigram" + ending, "softmax-sampled" + ending)
-            frequent, likely = (drawn[kind].unflatten(1, (rounds, count)) for kind in kinds)
-            drawn["mixed" + ending] = torch.cat(
-                [frequent[..., :half], likely[..., half:]], 2
-            ).flatten(1)
+            parts = (drawn[kind + ending].unflatten(1, (rounds, count)) for kind in KINDS[1:3])
+            both = torch.cat([one[..., cut] for one, cut in zip(parts, halves)], 2)
+            drawn["mixed" + ending] = both.flatten(1)
     return {name: drawn[name] for name in samplers}

@@ -30,14 +30,7 @@ class SigmoidHead(nn.Module):
     tensor([[1., 3.]])
     """
 
-    def __init__(
-        self,
-        unembedding: Tensor,
-        bias: Tensor | None = None,
-        rank: int | None = None,
-        scale: float = 1.0,
-        shift: float = 0.0,
-    ):
+    def __init__(self, unembedding: Tensor, bias=None, rank=None, scale=1.0, shift=0.0):
         super().__init__()
         vocabulary, width = unembedding.shape
         if rank is not None and not 0 < rank <= width:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM
 
-from lib.quality.language_models import LanguageModel, Text, padded
+from lib.quality.language_models import LanguageModel, Text
+from lib.study.seq2seq import pad
 
 
 class EncoderDecoder(LanguageModel):
@@ -21,8 +22,8 @@ class EncoderDecoder(LanguageModel):
     _loader = AutoModelForSeq2SeqLM
 
     def encode(self, prompts: list[str], outputs: list[str], chat: bool = False) -> list[Text]:
-        """Token ids of sources and outputs. Raises ValueError for `chat`, for an empty output, for
-        a source without tokens, and for either that has no room in the model.
+        """Raises ValueError for `chat`, an empty output, a source without tokens, and either that
+        has no room in the model.
         """
         if chat:
             raise ValueError(
@@ -31,11 +32,9 @@ class EncoderDecoder(LanguageModel):
         texts = super().encode([""] * len(prompts), outputs)
         sources = self.tokenizer(list(prompts), verbose=False)["input_ids"] if texts else []
         for number, source in enumerate(sources):
-            if not source:
-                raise ValueError(f"prompt {number} is empty: the encoder has nothing to read")
-            if self.context is not None and len(source) > self.context:
-                counted = f"{len(source)} tokens; the encoder holds {self.context}"
-                raise ValueError(f"prompt {number} has {counted}")
+            if not 0 < len(source) <= (self.context or len(source)):
+                room = f"the encoder holds 1 to {self.context}"
+                raise ValueError(f"prompt {number} has {len(source)} tokens; {room}")
         return [replace(text, source=tuple(source)) for text, source in zip(texts, sources)]
 
     def _first(self) -> list[int]:
@@ -50,7 +49,7 @@ class EncoderDecoder(LanguageModel):
     def _batch(self, texts: list[Text]) -> dict[str, Tensor]:
         """The decoder needs no mask: it is causal, and padding stands behind each text."""
         sources = super()._batch([replace(text, ids=text.source) for text in texts])
-        ids = padded([text.ids for text in texts], 0)
+        ids = pad([text.ids for text in texts], 0)
         return sources | {"decoder_input_ids": ids.to(self.device)}
 
     def _states(self, batch: dict[str, Tensor]) -> Tensor:

@@ -17,6 +17,7 @@ from lib.study.pretrained import (
     token_ids,
 )
 from lib.study.progress import progress
+from lib.study.seq2seq import pad
 
 # options of `generate`: the model's own distribution, whatever its configuration says
 SAMPLING = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0}
@@ -189,7 +190,7 @@ class LanguageModel(Unembedding):
         """Inputs of the model, padded on the right. Only lengths decide what is padding: many
         models use a text token as padding.
         """
-        ids = padded([text.ids for text in texts], 0)
+        ids = pad([text.ids for text in texts], 0)
         lengths = torch.tensor([len(text.ids) for text in texts])
         mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
         return {"input_ids": ids.to(self.device), "attention_mask": mask.to(self.device)}
@@ -207,9 +208,3 @@ class LanguageModel(Unembedding):
         ours = self.logits(self._states(batch)[0])
         if not torch.allclose(ours, self.model(**batch).logits[0].float(), rtol=1e-2, atol=1e-2):
             raise ValueError(f"{self.name} transforms its logits after the unembedding")
-
-
-def padded(rows: list, value: int) -> Tensor:
-    """Rows of token ids as one tensor, filled up on the right. (B, longest)"""
-    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)

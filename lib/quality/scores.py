@@ -53,13 +53,7 @@ def facts_of(next_token: NextToken, ids: Tensor, unigram: TokenFrequencies | Non
 
 
 @torch.no_grad()
-def token_facts(
-    lm: Unembedding,
-    states: Tensor,
-    token_ids: Tensor,
-    unigram: TokenFrequencies | None = None,
-    mode: str = "last",
-) -> dict[str, Tensor]:
+def token_facts(lm: Unembedding, states, token_ids, unigram=None, mode="last") -> dict:
     """`facts_of`, `logit` and (the same for all tokens of a position) `entropy`, negated, in one
     pass over chunks of positions. states (N, d), token_ids (N, n) -> (N, n) on the CPU
     """
@@ -79,13 +73,7 @@ def token_facts(
 # ---- the closed form ---------------------------------------------------------------------------
 
 
-def closed_form(
-    facts: dict[str, Tensor],
-    unigram: float = 5,
-    flattened: float = 5,
-    excluded: bool = True,
-    uniform: float = 0,
-) -> Tensor:
+def closed_form(facts: dict, unigram=5, flattened=5, excluded=True, uniform=0) -> Tensor:
     """The score that minimises the expected loss of a Sigmoid Head if the model's p is the truth:
 
         sigma(z_v) = p_v / (p_v + (1 - p_v) n_v),   n_v = K_u u_v + K_q q_v
@@ -99,7 +87,8 @@ def closed_form(
     for count, name in ((unigram, "unigram"), (uniform, "even")):
         if count:
             drawn = drawn + count * facts[name + rest]
-    score = optimum(facts["probability"], drawn)
+    p = facts["probability"]
+    score = (p / (p + (1 - p) * drawn)).nan_to_num(0.0)  # 0: neither ever right nor ever drawn
     return torch.where(facts["dominant"], 1.0, score) if excluded else score
 
 
@@ -110,13 +99,6 @@ def draws_of(sampler: str, count: int = NEGATIVES) -> dict:
     uniform = count if kind == "uniform" else 0
     flattened = count - unigram - uniform
     return dict(unigram=unigram, flattened=flattened, excluded=excluded, uniform=uniform)
-
-
-def optimum(p: Tensor, drawn: Tensor) -> Tensor:
-    """Score with the least expected loss of a token that is right with probability p and otherwise
-    drawn `drawn` times; 0 where it is neither ever right nor ever drawn. Any shape.
-    """
-    return (p / (p + (1 - p) * drawn)).nan_to_num(0.0)
 
 
 def closed_form_name(sampler: str) -> str:
@@ -153,18 +135,12 @@ def fit_scores(lm: Unembedding, held_out: Positions) -> Fitted:
 
 
 def untrained_scores(
-    lm: Unembedding,
-    states: Tensor,
-    gold: Tensor,
-    unigram: TokenFrequencies | None = None,
-    fitted: Fitted | None = None,
-    samplers: tuple[str, ...] = (METHOD,),
-    mode: str = "last",
+    lm, states, gold, unigram=None, fitted=None, samplers=(METHOD,), mode="last"
 ) -> pd.DataFrame:
     """Scores of one token a position, a column each, float32. states (N, d), gold (N,)
 
-    Without `unigram` there are no closed forms (named by `closed_form_name`), without `fitted` no
-    `rescale` and `softmax-power`.
+    Without `unigram` (TokenFrequencies) there are no closed forms, which `closed_form_name` names,
+    without `fitted` (Fitted) no `rescale` and `softmax-power`.
     """
     facts = token_facts(lm, states, gold[:, None], unigram, mode)
     columns = {"softmax": facts["probability"]}
@@ -179,11 +155,7 @@ def untrained_scores(
 
 
 def token_scores(
-    lm: LanguageModel,
-    texts: list[Text],
-    unigram: TokenFrequencies | None = None,
-    fitted: Fitted | None = None,
-    heads: dict[str, SigmoidHead] | None = None,
+    lm: LanguageModel, texts: list[Text], unigram=None, fitted=None, heads: dict | None = None
 ) -> pd.DataFrame:
     """Scores of every output token: columns `text` (number), `token_id`, those of
     `untrained_scores`, and one a head.

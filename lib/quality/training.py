@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lib.quality.language_models import LanguageModel, Text, Unembedding
-from lib.sampler import CHUNK, SAMPLERS, NextToken, TokenFrequencies, sample
+from lib.sampler import CHUNK, SAMPLERS, NextToken, sample
 from lib.sigmoid_head import SigmoidHead, fit_start, sampled_loss
 from lib.study.progress import progress
 from lib.study.training import learning_rate_at
@@ -43,11 +43,11 @@ class Positions:
         negatives = {name: ids[where] for name, ids in self.negatives.items()}
         return Positions(self.hidden_states[where], self.gold[where], negatives)
 
-    def candidates(self, sampler: str, count: int = NEGATIVES) -> tuple[Tensor, Tensor, Tensor]:
-        """Gold (column 0) and the first `count` negatives: ids, labels (1 for gold), and which
-        there are. All (N, 1 + count)
+    def candidates(self, sampler: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Gold (column 0) and the first round of negatives: ids, labels (1 for gold), and which
+        there are. All (N, 1 + K)
         """
-        ids = torch.cat([self.gold[:, None], self.negatives[sampler][:, :count].long()], 1)
+        ids = torch.cat([self.gold[:, None], self.negatives[sampler][:, :NEGATIVES].long()], 1)
         labels = torch.zeros(ids.shape)
         labels[:, 0] = 1
         return ids.clamp(min=0), labels, ids >= 0
@@ -64,35 +64,24 @@ def text_numbers(texts: list[Text]) -> np.ndarray:
 
 
 def draw_negatives(
-    lm: Unembedding,
-    states: Tensor,
-    gold: Tensor,
-    unigram: TokenFrequencies,
-    *,
-    count: int = NEGATIVES,
-    rounds: int = 1,
-    mode: str = "last",
-    seed: int = 0,
-    samplers: tuple[str, ...] = SAMPLERS,
+    lm, states, gold, unigram, rounds=1, mode="last", seed=0, samplers=SAMPLERS
 ) -> dict[str, Tensor]:
-    """`rounds` sets of `count` negatives a position from every sampler; states (N, d), gold (N,) ->
-    {sampler: (N, rounds * count) int32}. Nothing of the size of the vocabulary but one chunk.
+    """`rounds` sets of K negatives a position from every sampler: an Unembedding, states (N, d),
+    gold (N,), TokenFrequencies -> {sampler: (N, rounds * K) int32}.
     """
     generator = torch.Generator(lm.device).manual_seed(seed)
-    negatives = {n: torch.empty(len(gold), rounds * count, dtype=torch.int32) for n in samplers}
+    shape = len(gold), rounds * NEGATIVES
+    negatives = {name: torch.empty(shape, dtype=torch.int32) for name in samplers}
     for start in progress(range(0, len(gold), CHUNK), "negatives"):
         chunk = slice(start, start + CHUNK)
         next_token = NextToken(lm.logits(states[chunk].to(lm.device)), mode)
-        right = gold[chunk].to(lm.device)
-        drawn = sample(next_token, right, unigram, count, generator, samplers, rounds)
-        for name, ids in drawn.items():
+        right, how = gold[chunk].to(lm.device), (generator, samplers, rounds)
+        for name, ids in sample(next_token, right, unigram, NEGATIVES, *how).items():
             negatives[name][chunk] = ids.cpu()
     return negatives
 
 
-def collect(
-    lm: LanguageModel, texts: list[Text], unigram: TokenFrequencies, **options
-) -> Positions:
+def collect(lm: LanguageModel, texts: list[Text], unigram, **options) -> Positions:
     """Hidden states and, with the options of `draw_negatives`, negatives of texts."""
     states, gold = lm.hidden_states(texts), gold_tokens(texts)
     return Positions(states, gold, draw_negatives(lm, states, gold, unigram, **options))
@@ -137,17 +126,12 @@ def shuffled(positions: Positions, sampler: str, size: int, seed: int = 0) -> It
 
 
 def streamed(
-    lm: LanguageModel,
-    texts: list[Text],
-    unigram: TokenFrequencies,
-    sampler: str,
-    size: int,
-    seed: int = 0,
-    positions_per_block: int = 131_072,  # 1 GB with d = 2048
+    lm, texts, unigram, sampler, size, seed=0, positions_per_block=131_072
 ) -> Iterator[Batch]:
     """`shuffled`, where hidden states are computed block by block, used once, and forgotten: kept,
-    they are 4 d bytes a position, 700 GB for 900,000 instructions with OLMo-2 1B. The price is a
-    forward pass of the language model in every pass over the text, for new negatives in each.
+    they are 4 d bytes a position, 700 GB for 900,000 instructions with OLMo-2 1B; a block is 1 GB.
+    The price is a forward pass of the language model in every pass over the texts, for new
+    negatives in each.
     """
     order, draws = np.random.default_rng(seed), np.random.default_rng((seed, 1))
     for block in blocks(texts, positions_per_block, seed):
@@ -157,24 +141,18 @@ def streamed(
 
 
 def blocks(texts: list[Text], positions_per_block: int, seed: int) -> Iterator[list[Text]]:
-    """Passes over the texts without end, each in a new order, cut into blocks of at most that many
-    output tokens, or one text.
+    """Passes over the texts without end, each in a new order, cut into blocks of about that many
+    output tokens: at most one text more.
     """
     rng = np.random.default_rng((seed, 2))
     while True:
-        chosen, size = [], 0
-        for number in rng.permutation(len(texts)):
-            if chosen and size + len(texts[number].output) > positions_per_block:
-                yield [texts[i] for i in sorted(chosen)]
-                chosen, size = [], 0
-            chosen.append(number)
-            size += len(texts[number].output)
-        yield [texts[i] for i in sorted(chosen)]
+        order = rng.permutation(len(texts))
+        number = (np.cumsum([len(texts[i].output) for i in order]) - 1) // positions_per_block
+        for block in np.split(order, np.flatnonzero(np.diff(number)) + 1):
+            yield [texts[i] for i in sorted(block)]
 
 
-def _pass(
-    positions: Positions, sampler: str, size: int, order: np.ndarray, turn: int
-) -> Iterator[Batch]:
+def _pass(positions: Positions, sampler: str, size: int, order, turn: int) -> Iterator[Batch]:
     """Positions in this order (N,), with one round of negatives. A rest that fills no batch is left
     out; fewer positions than a batch are one.
     """
@@ -225,18 +203,16 @@ def fit(
 
 
 @torch.no_grad()
-def held_out_loss(
-    head: SigmoidHead, positions: Positions, sampler: str, loss: Loss = sampled_loss
-) -> float:
+def held_out_loss(head, positions: Positions, sampler: str, loss: Loss = sampled_loss) -> float:
     """Loss on positions that the head never saw, with the first round of a sampler's negatives.
     Nats a position.
     """
-    total, size = 0.0, 1024
-    for start in range(0, len(positions), size):
-        index = np.arange(start, min(start + size, len(positions)))
-        (batch,) = _pass(positions, sampler, size, index, 0)
-        total += loss(head, *(x.to(head.bias.device) for x in batch)).item() * len(index)
-    return total / len(positions)
+    negatives = positions.negatives[sampler][:, :NEGATIVES].long()
+    columns = (x.split(1024) for x in (positions.hidden_states, positions.gold, negatives))
+    sums = [
+        loss(head, *(x.to(head.bias.device) for x in b)).item() * len(b[0]) for b in zip(*columns)
+    ]
+    return sum(sums) / len(positions)
 
 
 def best_learning_rate(loss_at: Callable[[float], float]) -> float:
