@@ -20,7 +20,7 @@ from typing import Literal
 import pandas as pd
 
 from lib.study import paths
-from lib.study.rows import readable
+from lib.study.rows import readable, write_atomically
 
 FOLDER = "STUDY_DATA"  # environment variable: the local mirror
 GITHUB = "https://raw.githubusercontent.com"
@@ -47,8 +47,7 @@ BENCHMARKS = {name: Source(**declared) for name, declared in _TABLE.items()}
 
 
 def load(name: str, split: str) -> pd.DataFrame:
-    """One split, with the columns listed in `sources`. The mirror may hold a subset
-    (`mirror_rows`).
+    """One split, with the columns of its Source. The mirror may hold a subset (`mirror_rows`).
 
     Raises KeyError for an unknown name or split, ValueError for a damaged file, missing columns or
     an unexpected number of rows, RuntimeError where neither mirror nor network has it.
@@ -60,17 +59,15 @@ def load(name: str, split: str) -> pd.DataFrame:
     if source.kind == "github":
         where, table = source.id, _judged_translations(source, _github_files(name, source))
     else:
-        where = f"hub/{source.id.replace('/', '__')}/{source.config}/{split}.jsonl"
-        if stored := _mirrored(where):
-            table = readable(lambda file: _read_json_lines(file, source.columns), stored)
+        relative = f"hub/{source.id.replace('/', '__')}/{source.config}/{split}.jsonl"
+        if where := _mirrored(relative):
             expected.add(source.mirror_rows.get(split, source.rows[split]))
         else:
-            table = _from_hub(name, source, split, where)
+            where = _from_hub(name, source, split, relative)
+        table = readable(lambda file: _read_json_lines(file, source.columns), where)
     if len(table) not in expected:
         wanted = " or ".join(f"{rows:,}" for rows in sorted(expected))
         raise ValueError(f"{where}: {len(table):,} rows, expected {wanted}")
-    if missing := set(source.columns) - set(table):
-        raise ValueError(f"{where}: no column {sorted(missing)}")
     return table[source.columns]
 
 
@@ -106,8 +103,8 @@ def _unavailable(name: str, relative: str, address: str, problem: Exception) -> 
     )
 
 
-def _from_hub(name: str, source: Source, split: str, relative: str) -> pd.DataFrame:
-    """Rows from the hub; from the cache of `datasets` where the hub does not answer soon."""
+def _from_hub(name: str, source: Source, split: str, relative: str) -> Path:
+    """A file of the split's rows in the cache, fetched from the hub first where there is none."""
     if source.kind == "mirror":
         raise RuntimeError(
             f"{name} is only in the local mirror: set {FOLDER} to a folder that holds {relative}"
@@ -115,27 +112,17 @@ def _from_hub(name: str, source: Source, split: str, relative: str) -> pd.DataFr
     import datasets  # noqa: PLC0415 - 2 s that only those pay who load from the hub
     from huggingface_hub import HfApi  # noqa: PLC0415
 
-    endpoint, config = datasets.config.HF_ENDPOINT, datasets.config
-    arguments = {"path": source.id, "name": source.config, "revision": source.revision}
-    try:  # one short question: `load_dataset` itself asks six times, for up to 90 s
-        HfApi(endpoint).dataset_info(source.id, revision=source.revision, timeout=TIMEOUT)
-    except Exception as problem:
-        offline, config.HF_HUB_OFFLINE = config.HF_HUB_OFFLINE, True
-        try:
-            rows = datasets.load_dataset(**arguments, split=split)
-        except Exception:
+    file = paths.CACHE / (source.revision or "newest") / relative
+    if not file.exists():
+        endpoint, pinned = datasets.config.HF_ENDPOINT, {"revision": source.revision}
+        try:  # one short question: `load_dataset` itself asks six times, for up to 90 s
+            HfApi(endpoint).dataset_info(source.id, timeout=TIMEOUT, **pinned)
+            rows = datasets.load_dataset(source.id, source.config, split=split, **pinned)
+        except Exception as problem:
             address = f"{endpoint}/datasets/{source.id}"
             raise _unavailable(name, relative, address, problem) from problem
-        finally:
-            config.HF_HUB_OFFLINE = offline
-        places = [Path(file["filename"]).parts for file in rows.cache_files]
-        if source.revision and any(source.revision not in parts for parts in places):
-            raise ValueError(
-                f"{name}: the cache of `datasets` holds another revision than {source.revision}; "
-                "connect once"
-            ) from problem
-        return rows.to_pandas()
-    return datasets.load_dataset(**arguments, split=split).to_pandas()
+        write_atomically(file, rows.to_json)
+    return file
 
 
 def _github_files(name: str, source: Source) -> list[Path]:

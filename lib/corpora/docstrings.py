@@ -49,7 +49,9 @@ def load() -> pd.DataFrame:
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_suffix(".lock")):
         if not file.exists():
-            table = build(pins(WHEELS), fetch(WHEELS, paths.CACHE / "wheels"))
+            wheels = fetch(WHEELS, paths.CACHE / "wheels")
+            pairs = joblib.Parallel(n_jobs=-1)(joblib.delayed(read_wheel)(one) for one in wheels)
+            table = with_splits({name: own for (name, *_), own in zip(pins(WHEELS), pairs)})
             write_atomically(file, lambda partial: table.to_parquet(partial, index=False))
     return pd.read_parquet(file)
 
@@ -84,15 +86,9 @@ def fetch(wheels: Path, folder: Path) -> list[Path]:
     return [by_hash[sha] for _, _, sha in pins(wheels)]
 
 
-def build(packages: list[tuple[str, str, str]], wheels: list[Path]) -> pd.DataFrame:
-    """The corpus from its wheels."""
-    read = joblib.Parallel(n_jobs=-1)(joblib.delayed(read_wheel)(wheel) for wheel in wheels)
-    names = [name for name, _, _ in packages]
-    return with_splits([(name, *pair) for name, pairs in zip(names, read) for pair in pairs])
-
-
-def with_splits(rows: list[tuple[str, str, str]]) -> pd.DataFrame:
-    """(package, source, target) as the corpus. Raises ValueError where there are none."""
+def with_splits(pairs: dict[str, list[tuple[str, str]]]) -> pd.DataFrame:
+    """(source, target) of each package as the corpus. Raises ValueError where there are none."""
+    rows = [(package, *pair) for package, own in pairs.items() for pair in own]
     table = pd.DataFrame(rows, columns=["package", "source", "target"])
     table = table.drop_duplicates("target", ignore_index=True)
     if table.empty:

@@ -147,16 +147,16 @@ def test_planted_near_duplicates_do_not_leak():
     for i in range(300):
         words = [f"w{n}" for n in rng.integers(0, 10_000, 60)]
         for start in (0, 12, 35):  # the first two share 13 words, the others 2
-            rows.append(("alpha", f"summary {i} {start}", " ".join(words[start : start + 25])))
-        rows.append(("alpha", f"again {i}", rows[-1][2]))
-    table = with_splits([rows[i] for i in rng.permutation(len(rows))])
+            rows.append((f"summary {i} {start}", " ".join(words[start : start + 25])))
+        rows.append((f"again {i}", rows[-1][1]))
+    table = with_splits({"alpha": [rows[i] for i in rng.permutation(len(rows))]})
     assert len(table) == 900 and table["target"].is_unique and table["group"].nunique() == 600
     texts = (table["source"] + " " + table["target"]).tolist()
     assert shared_ngrams(texts, table["split"]) == 0
     assert shared_ngrams(texts, table["split"], "validation") == 0
     assert shared_ngrams(texts, np.where(np.arange(900) % 2, "test", "train")) > 0.05
     with pytest.raises(ValueError, match="no docstring of these packages"):
-        with_splits([])
+        with_splits({})
 
 
 # ---- fetching and loading ----------------------------------------------------------------------
