@@ -93,8 +93,8 @@ def test_demo_runs(name, tmp_path):
 
 
 def test_stored_results_suffice(tmp_path):
-    """`make figures` on copies, with an empty cache: no notebook computes anything, its claims hold,
-    and its outputs are of the same kinds as those stored.
+    """`make figures` on copies, with an empty cache: no notebook computes anything, its claims
+    hold, and its outputs are of the same kinds as those stored.
     """
     copies = [tmp_path / file.name for file in FILES]
     for file, copy in zip(FILES, copies):

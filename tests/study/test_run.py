@@ -4,6 +4,7 @@ run looks done. Each command is a process of its own, with a cache folder of its
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from lib.study import paths
-from lib.study.run import Run, clean, profile_values, requested
+from lib.study.run import PROFILES, Run, clean, profile_values, requested
 
 SOURCE = "items: int = 5  # of them\nsignals: list = ['pre']\nrate: float = 1.5e-3"
 
@@ -129,6 +130,10 @@ def test_profiles_fit_the_notebooks(profile):
     for name in profile_values(profile):
         (run,) = requested([paths.NOTEBOOKS / f"{name}.ipynb"], profile, {})
         assert run.folder == profile
+    section = PROFILES.read_text().partition(f"\n{profile}:\n")[2]
+    section = re.split(r"^\w", section, maxsplit=1, flags=re.MULTILINE)[0]
+    names = re.findall(r"^  (\w+):", section, re.MULTILINE)
+    assert len(names) == len(set(names)) > 0, "YAML keeps only the last of two"
 
 
 # ---- outputs -------------------------------------------------------------------------------------
