@@ -64,7 +64,9 @@ class Run(NamedTuple):
 
 
 def requested(notebooks: list[Path], profile: str | None, overrides: dict) -> list[Run]:
-    """The runs that were asked for; ValueError for whatever does not exist or does not fit."""
+    """The runs that were asked for, of notebooks that the profile names; ValueError for whatever
+    does not exist or does not fit.
+    """
     for notebook in notebooks:
         if not (notebook.is_file() and notebook.suffix == ".ipynb"):
             known = ", ".join(sorted(file.name for file in paths.NOTEBOOKS.glob("*.ipynb")))
@@ -72,11 +74,12 @@ def requested(notebooks: list[Path], profile: str | None, overrides: dict) -> li
     declared = {notebook: declared_parameters(notebook) for notebook in notebooks}
     every = {name: value for values in declared.values() for name, value in values.items()}
     check_values(" or ".join(n.stem for n in notebooks), overrides, every)
-    section = profile_values(profile) if profile is not None else {}
+    section = profile_values(profile) if profile is not None else {n.stem: {} for n in notebooks}
+    if not (known := [notebook for notebook in notebooks if notebook.stem in section]):
+        raise ValueError(f"profile {profile!r} says nothing of {notebooks[0].stem}")
     runs = []
-    for notebook, values in declared.items():
-        if profile is not None and notebook.stem not in section:
-            raise ValueError(f"profile {profile!r} says nothing of {notebook.stem}")
+    for notebook in known:
+        values = declared[notebook]
         fitting = {name: value for name, value in overrides.items() if name in values}
         given = (section.get(notebook.stem) or {}) | fitting
         check_values(notebook.stem, given, values)
