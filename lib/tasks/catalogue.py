@@ -26,7 +26,7 @@ class Task:
         return corpora.fingerprint(*self.data)
 
 
-def _translations(items: Callable, name: str, split: str) -> Task:
+def _translations(items: Callable, name: str, split: str = "test20") -> Task:
     def make(lm, texts: int) -> pd.DataFrame:
         encoder = lm.model.config.is_encoder_decoder  # which prompts go to, if so
         return items(load(name, split), encoder, texts)
@@ -42,59 +42,42 @@ def _paraphrases(split: str, apart_from: str | None = None) -> Task:
     return Task(make, ("paws-x-en",), chat=True)
 
 
-def _listing(lm, texts: int) -> pd.DataFrame:
-    return single_tokens.listing(lm.is_token, orders=max(1, texts // 15))
-
-
-def _languages(lm, texts: int) -> pd.DataFrame:
-    return single_tokens.languages(lm.is_token, each=max(1, texts // 2))
-
-
-def _corruption(_lm, texts: int) -> pd.DataFrame:
-    return edited_texts.corruption(corpora.load("docstrings"), texts)
-
-
-def _self_generation(lm, texts: int) -> pd.DataFrame:
-    return own_texts.self_generation(lm, corpora.load("docstrings"), texts)
-
-
-def _own_translations(lm, texts: int) -> pd.DataFrame:
-    return own_texts.own_translations(lm, sentence_pairs("test"), texts)
-
-
-def _translation_errors(_lm, texts: int) -> pd.DataFrame:
+def _edited_references(_lm, texts: int) -> pd.DataFrame:
     return edited_texts.translation_errors(sentence_pairs("test"), sentence_pairs("train"), texts)
 
 
-def _changed_solutions(_lm, texts: int) -> pd.DataFrame:
-    return arithmetic.changed_solutions(load("gsm8k", "test"), max(1, texts // 4))
-
-
-def _own_answers(lm, texts: int) -> pd.DataFrame:
-    return arithmetic.own_answers(lm, load("gsm8k", "test"), max(1, texts // 20))
-
-
-def _acceptability(_lm, texts: int) -> pd.DataFrame:
-    return benchmark_items.acceptability(load("cola", "validation"), texts)
-
-
 _RATED, _MARKED = benchmark_items.rated_translations, benchmark_items.marked_words
+_DOCSTRINGS, _PAIRS = ("docstrings",), ("multi30k-en-de",)
 TASKS: dict[str, Task] = {
-    "listing": Task(_listing),
-    "languages": Task(_languages),
-    "corruption": Task(_corruption, ("docstrings",)),
-    "self-generation": Task(_self_generation, ("docstrings",)),
-    "multi30k-en-de": Task(_own_translations, ("multi30k-en-de",)),
-    "multi30k-en-de-errors": Task(_translation_errors, ("multi30k-en-de",)),
-    "mlqe-pe-en-de": _translations(_RATED, "mlqe-pe-en-de", "test20"),
-    "mlqe-pe-ro-en": _translations(_RATED, "mlqe-pe-ro-en", "test20"),
-    "mlqe-pe-ru-en": _translations(_RATED, "mlqe-pe-ru-en", "test20"),
+    "listing": Task(lambda lm, n: single_tokens.listing(lm.is_token, max(1, n // 15))),
+    "languages": Task(lambda lm, n: single_tokens.languages(lm.is_token, each=max(1, n // 2))),
+    "corruption": Task(
+        lambda _, n: edited_texts.corruption(corpora.load("docstrings"), n), _DOCSTRINGS
+    ),
+    "self-generation": Task(
+        lambda lm, n: own_texts.self_generation(lm, corpora.load("docstrings"), n), _DOCSTRINGS
+    ),
+    "multi30k-en-de": Task(
+        lambda lm, n: own_texts.own_translations(lm, sentence_pairs("test"), n), _PAIRS
+    ),
+    "multi30k-en-de-errors": Task(_edited_references, _PAIRS),
+    **{f"mlqe-pe-{p}": _translations(_RATED, f"mlqe-pe-{p}") for p in ("en-de", "ro-en", "ru-en")},
     "hjqe-en-de": _translations(_MARKED, "hjqe-en-de", "dev"),
-    "mlqe-pe-tags-en-de": _translations(_MARKED, "mlqe-pe-tags-en-de", "test20"),
-    "mlqe-pe-tags-ro-en": _translations(_MARKED, "mlqe-pe-tags-ro-en", "test20"),
+    "mlqe-pe-tags-en-de": _translations(_MARKED, "mlqe-pe-tags-en-de"),
+    "mlqe-pe-tags-ro-en": _translations(_MARKED, "mlqe-pe-tags-ro-en"),
     "paws-x-en-validation": _paraphrases("validation", apart_from="test"),
     "paws-x-en": _paraphrases("test"),
-    "gsm8k": Task(_changed_solutions, ("gsm8k",), chat=True),
-    "gsm8k-own": Task(_own_answers, ("gsm8k",), chat=True),
-    "cola": Task(_acceptability, ("cola",)),
+    "gsm8k": Task(
+        lambda _, n: arithmetic.changed_solutions(load("gsm8k", "test"), max(1, n // 4)),
+        ("gsm8k",),
+        chat=True,
+    ),
+    "gsm8k-own": Task(
+        lambda lm, n: arithmetic.own_answers(lm, load("gsm8k", "test"), max(1, n // 20)),
+        ("gsm8k",),
+        chat=True,
+    ),
+    "cola": Task(
+        lambda _, n: benchmark_items.acceptability(load("cola", "validation"), n), ("cola",)
+    ),
 }

@@ -29,8 +29,16 @@ from lib.study.figures import STYLE
 from lib.study.pretrained import smollm2_folder
 from lib.study.statistics import Measure, sample
 from lib.tasks.catalogue import TASKS
-from lib.tasks.measures import AUROC, HOME_GROUND, edits_of, graded_errors, main_metric
-from lib.tasks.words import mcc, token_items, word_items
+from lib.tasks.measures import (
+    AUROC,
+    HOME_GROUND,
+    edits_of,
+    graded_errors,
+    main_metric,
+    mcc,
+    token_items,
+    word_items,
+)
 
 TEXT = ("prompt", "output", "answer", "right", "wrong_words")  # columns that no result keeps
 LABELS = ("with_source", "changed", "decoding")  # columns whose values are judged each by itself

@@ -8,7 +8,7 @@ from sklearn.metrics import matthews_corrcoef
 from lib.study.pretrained import token_ids
 from lib.study.small_bart import train_tokenizer
 from lib.study.statistics import Draws
-from lib.tasks.words import mcc, token_items, word_items
+from lib.tasks.measures import mcc, token_items, word_items
 
 GERMAN = 'Die Bäume , größer als „ 3,5 Häuser “ , stürzten ( um ) : "ßü" € 中文 a\u2028b c\u00a0d .'
 
