@@ -96,14 +96,14 @@ def use_style() -> None:
 
 def save(figure: plt.Figure, name: str) -> plt.Figure:
     """Write figures/<name>.png; return the figure for display."""
-    paths.FIGURES.mkdir(exist_ok=True)
+    paths.FIGURES.mkdir(parents=True, exist_ok=True)
     figure.savefig(paths.FIGURES / f"{name}.png", metadata={"Software": None})
     return figure
 
 
 def save_table(table: pd.DataFrame, name: str) -> pd.DataFrame:
     """Write figures/<name>.csv and .md, index included; return the table for display."""
-    paths.FIGURES.mkdir(exist_ok=True)
+    paths.FIGURES.mkdir(parents=True, exist_ok=True)
     table.to_csv(paths.FIGURES / f"{name}.csv")
     (paths.FIGURES / f"{name}.md").write_text(markdown(table))
     return table

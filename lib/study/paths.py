@@ -8,6 +8,7 @@ NOTEBOOKS = ROOT / "notebooks"
 RESULTS = ROOT / "data" / "results"  # rows of experiments, committed
 HEADS = ROOT / "data" / "heads"  # small trained heads, committed
 MODELS = ROOT / "data" / "models"  # a small trained model, committed
-FIGURES = ROOT / "figures"  # figures and tables, committed
+# figures and tables, committed; `lib.study` names another folder for runs with other values
+FIGURES = Path(os.environ.get("STUDY_FIGURES", ROOT / "figures"))
 CACHE = Path(os.environ.get("STUDY_CACHE", ROOT / ".cache")).expanduser()  # safe to delete
 RUNS = CACHE / "runs"  # executed notebooks of every run but the stored one

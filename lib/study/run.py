@@ -147,6 +147,8 @@ def _start(run: Run, skip_live: bool) -> tuple[subprocess.Popen, str]:
     command = [sys.executable, "-m", "papermill", staged, partial, *options, *values]
     terminal = os.ttyname(2) if sys.stderr.isatty() else ""  # where lib.study.progress shows bars
     environment = {"STUDY_PROGRESS": terminal, "PYTHONPATH": str(paths.ROOT)} | os.environ
+    if run.folder:  # the committed figures and tables are those of a notebook's own values
+        environment = {"STUDY_FIGURES": str(run.output.parent / "figures")} | environment
     with partial.with_suffix(".log").open("w") as log:
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log), before
 
