@@ -2,6 +2,7 @@
 judges read, expectations of best of n.
 """
 
+import json
 from dataclasses import replace
 from itertools import combinations
 
@@ -20,7 +21,9 @@ from lib.quality.language_models import LanguageModel
 from lib.quality.scores import token_scores
 from lib.sampler import TokenFrequencies
 from lib.sigmoid_head import SigmoidHead
+from lib.study import paths
 from lib.study.small_bart import configuration, train_tokenizer
+from lib.tasks.closed_forms import form_name
 
 SOURCES, OUTPUTS = ["the cat", "return the value of"], ["is not on the mat", "my_name"]
 TOKENIZER = train_tokenizer([*SOURCES, *OUTPUTS, "..."] * 3, 300)
@@ -149,6 +152,14 @@ def test_expected_best_is_the_mean_over_all_choices():
         by_hand = [value[max(c, key=lambda i: distinct[i])] for c in combinations(range(6), n)]
         assert joint.expected_best(distinct, value, n) == pytest.approx(np.mean(by_hand))
     assert joint.expected_best(np.zeros(6), value, 3) == pytest.approx(value.mean())
+
+
+def test_closed_form_is_the_one_that_notebook_15_chose():
+    index = json.loads((paths.RESULTS / "chosen_form_scores.json").read_text())
+    arguments = [record["arguments"] for record in index["combinations"]]
+    assert {(one["form"], one["how"]) for one in arguments} == {
+        (form_name(**joint.CHOSEN), "log-mean")
+    }
 
 
 def test_choices_among_candidates():
