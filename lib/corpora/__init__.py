@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lib.corpora import benchmarks, docstrings, instructions, pairs, wording
+from lib.corpora import benchmarks, docstrings, pairs, wording
 from lib.study.keys import digest
 
 
@@ -35,7 +35,7 @@ CORPORA = {
     "xsum": Corpus(pairs.xsum, ("xsum",)),
     "squad-qg": Corpus(pairs.squad_qg, ("squad-sentences", "xquad-en")),
     "multi30k-en-de": Corpus(pairs.multi30k, ("multi30k-en-de",)),
-    "instructions": Corpus(instructions.load, instructions.SOURCES, chat=True),
+    "instructions": Corpus(pairs.instructions, pairs.INSTRUCTED, chat=True),
 }
 
 

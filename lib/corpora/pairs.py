@@ -1,12 +1,11 @@
-"""The papers' data as sources and targets: CNN/DailyMail, XSum, questions from SQuAD; captions and
-their translations.
+"""Sources and targets made of benchmarks: the papers' news and questions, captions and their
+translations, instructions and good responses.
 
 Wherever the news come from (see `benchmarks`), the same amount is used: the first ROWS articles of
 a split of the hub. Splits are drawn by a hash of the group's first text, and training texts that
 share ten words with a test text are left out, so no group lies in two splits. A few hundred
 summaries are too few to learn from how far a text has to go, so news has one more split,
-`continuation`: beginnings of the training articles and the sentences that follow, for training
-only.
+`continuation`, for training only: beginnings of training articles and the sentences that follow.
 """
 
 import hashlib
@@ -15,12 +14,14 @@ import re
 import numpy as np
 import pandas as pd
 
-from lib.corpora import benchmarks
+from lib.corpora import benchmarks, wording
 from lib.corpora.duplicates import in_shares, near_duplicate_groups, without_overlap
 
 ROWS = {"cnn-dailymail": 500, "xsum": 1000}  # articles of a split, as many as the mirror has
 SEPARATOR = " | "  # between answer and context
 LEAD = (20, 150)  # words of a beginning, fewest and most: within what a model reads of an article
+INSTRUCTED = ("gsm8k", "multi30k-en-de", "squad-sentences")  # what instructions are made of
+HELD_OUT = 0.1  # share of their problems, captions and sentences that make the validation split
 
 
 def cnn_dailymail() -> pd.DataFrame:
@@ -60,6 +61,25 @@ def multi30k() -> pd.DataFrame:
     table["source"], table["target"] = table["en"].str.strip(), table["de"].str.strip()
     table["group"] = pd.factorize(table["source"])[0]
     return table[["source", "target", "group", "split"]].reset_index(drop=True)
+
+
+def instructions() -> pd.DataFrame:
+    """Prompt -> response, nearer to the tasks of the benchmarks than docstrings are: a word problem
+    and its solution, a caption and its German translation, a sentence with a question and the
+    answer. No test text is among them.
+
+    Further columns: `dataset`, one of INSTRUCTED. Within a split they take turns, so that the first
+    rows have equal shares too. Raises ValueError where a row has no text.
+    """
+    read = {name: _instructed(name) for name in INSTRUCTED}
+    turns = []
+    for split in ("train", "validation"):
+        own = [t[t["split"] == split].sample(frac=1.0, random_state=0) for t in read.values()]
+        size = min(map(len, own))
+        one = pd.concat([table.head(size).assign(turn=range(size)) for table in own])
+        turns.append(one.sort_values("turn", kind="stable").drop(columns="turn"))
+    table = pd.concat(turns, ignore_index=True)
+    return table.assign(group=pd.factorize(table["key"])[0]).drop(columns="key")
 
 
 def _articles(name: str, split: str, source: str, target: str) -> pd.DataFrame:
@@ -109,3 +129,31 @@ def _with_continuations(table: pd.DataFrame, words: int) -> pd.DataFrame:
 def _fraction(text: str) -> float:
     """A number in [0, 1) that is a fixed function of the text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
+
+
+def _instructed(name: str) -> pd.DataFrame:
+    """One data set: `source`, `target`, `key` (what stays on one side of the split), `split`."""
+    table = benchmarks.load(name, "train")
+    if name == "gsm8k":
+        table["key"], table["source"] = (
+            table["question"],
+            table["question"].map(wording.word_problem),
+        )
+        solutions = wording.steps_and_numbers(table["answer"], name)
+        table["target"] = [wording.conclusion(*row) for row in solutions.to_numpy()]
+    elif name == "multi30k-en-de":
+        table["key"], table["target"] = table["en"].str.strip(), table["de"].str.strip()
+        table["source"] = [wording.translation(text, "en-de") for text in table["key"]]
+    else:
+        answers = [answers["text"][0].strip() for answers in table["answers"]]
+        closed = ("", ".", "!", "?")
+        table["key"] = table["context"]
+        table["source"] = [
+            wording.reading(*row) for row in zip(table["question"], table["context"])
+        ]
+        table["target"] = [text if text[-1:] in closed else f"{text}." for text in answers]
+    table = wording.with_texts(table, ["key", "target"], name)
+    keys = table["key"].drop_duplicates().sample(frac=1.0, random_state=0)
+    held_out = table["key"].isin(keys.head(round(HELD_OUT * len(keys))))
+    table["split"] = held_out.map({True: "validation", False: "train"})
+    return table[["source", "target", "key", "split"]].assign(dataset=name)

@@ -9,7 +9,7 @@ import pytest
 from mirrors import use_rows
 
 from lib import corpora
-from lib.corpora import CORPORA, benchmarks, instructions, pairs, wording
+from lib.corpora import CORPORA, benchmarks, pairs, wording
 from lib.corpora.duplicates import without_overlap
 
 NEWS = ["cnn-dailymail", "xsum", "squad-qg"]
@@ -160,7 +160,7 @@ def test_instructions(sources):
     sizes = table.groupby(["split", "dataset"]).size().unstack()
     assert (sizes.loc["train"] == 27).all() and (sizes.loc["validation"] == 3).all()
     train = table[table["split"] == "train"]
-    assert train["dataset"].tolist() == [*instructions.SOURCES] * 27
+    assert train["dataset"].tolist() == [*pairs.INSTRUCTED] * 27
     assert (table.groupby("group")["split"].nunique() == 1).all()
     assert not train["source"].is_monotonic_increasing
 
