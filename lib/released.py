@@ -5,15 +5,12 @@
     hf download Ivanhoe9/prebart-large-cnn --local-dir there
     python -m lib.released there prebart
 
-`QualityEstimator.from_language_model(..., head="olmo.safetensors")` reads the first, and
-`LengthControlled.from_pretrained("prebart")` the second; its signal is `pre-official`.
-
-Known from the authors' code. Head (TuAnh23/sigmoid-confidence): one tensor (V, d) without a bias,
-p(v) = sigmoid(w_v h), h the last hidden state after the final norm. PRE-BART
-(Ivanbtz9/ProgressRatioEmbeddings): a BART whose decoder adds its positions P twice, E + 2 P + xi.
-Here they are added once, so the stored table is doubled: the same sum, exactly.
-Assumed, as the files could not be seen: the default frequency M = d / 2, no prefix of the source.
-Not taken over: noise at inference, and no signal at the first token, faults of the code around it.
+QualityEstimator and LengthControlled read them (the latter as `pre-official`). From the authors'
+code is known: a head is one tensor (V, d) without a bias, p(v) = sigmoid(w_v h), h the last hidden
+state after the final norm; PRE-BART is a BART whose decoder adds its positions P twice, E + 2 P +
+xi. Here they are added once, so the stored table is doubled. Assumed, as the files could not be
+seen: the default frequency M = d / 2, no prefix of the source. Not taken over: noise at inference,
+and no signal at the first token, faults of the code around it.
 """
 
 import sys
