@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.tasks import edited_texts
 from lib.tasks.edited_texts import (
     COLOURS,
     DOCSTRING_EDITS,
@@ -303,10 +302,3 @@ def test_frequency_does_not_tell_the_original():
         assert new[word] == pytest.approx(old[word], rel=0.05)
     none = {"attributes": dict.fromkeys((*NUMBERS, *COLOURS), 0)}
     assert attribute(["neun"], 1, rng, none) == (["neun"], [])
-
-
-def test_home_ground_is_random_words():
-    assert (
-        edited_texts.HOME_GROUND in DOCSTRING_EDITS
-        and edited_texts.HOME_GROUND in TRANSLATION_EDITS
-    )

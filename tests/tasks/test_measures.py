@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from lib.study.statistics import Draws, sample
+from lib.study.statistics import sample
 from lib.tasks.measures import (
     AMBIGUITY,
     HIGH,
@@ -148,12 +148,3 @@ def test_what_counts_as_an_edit():
     assert edits_of(EDITED) == ["deletion", HOME_GROUND]
     assert set(graded_errors(EDITED)["edit"]) == {"original", "deletion"}
     assert main_metric(EDITED) == "pearson" and main_metric(EDITED[EDITED["gold"] == 1]) == "auroc"
-
-
-def test_replicates_belong_to_the_clusters_that_are_measured():
-    """Two criteria of the same sets are paired; a criterion without some sets has its own."""
-    rows = listing(lambda k, kind: float(k + (kind == "right")))
-    cell = sample(BY_LABEL[DROP].of(rows), BY_LABEL[DROP].measure)
-    assert cell.clusters == 3 and len(cell.replicates) == 2000
-    sets = above_alone(rows)
-    np.testing.assert_allclose(cell.replicates, Draws(sets["group"]).mean(sets["above"])[1:])
