@@ -49,8 +49,7 @@ def similarity(texts: list[str], references: list[str]) -> np.ndarray:
 
 
 def bertscore(texts: list[str], references: list[str]) -> np.ndarray:
-    """BERTScore F1 (Zhang et al. 2020): 1 for the reference itself, 0 for no tokens.
-    (N,), (N,) -> (N,)
+    """BERTScore F1 (Zhang et al. 2020): 1 for the reference, 0 for no tokens. (N,), (N,) -> (N,)
 
     P is the mean over a text's tokens of the cosine with the most similar token of the reference, R
     the same the other way round, F1 = 2 P R / (P + R); no idf weights, no rescaling. [CLS] and
