@@ -15,9 +15,7 @@ from lib.length.signals import make_signal
 ALLOWANCE = 100  # tokens an output may run past its requested length before it is cut
 
 
-def check_target_length(
-    target_length: Tensor, batch_size: int, max_length: int | None = None
-) -> None:
+def check_target_length(target_length: Tensor, batch_size: int, max_length=None) -> None:
     """Raise ValueError, saying what to do, unless `target_length` is (B,) positive integers that
     the model's positions can hold.
     """
@@ -63,9 +61,7 @@ class LengthControl:
         """Tokens that an output may have behind a source padded to this many, or None: no limit."""
         raise NotImplementedError
 
-    def generate(
-        self, inputs: Tensor | None = None, *, target_length: Tensor | None = None, **kwargs
-    ):
+    def generate(self, inputs=None, *, target_length: Tensor | None = None, **kwargs):
         """Stock `generate` (greedy, beams, sampling; cache on or off); `target_length` (B,) asks
         for that many tokens (words, characters) an example.
 

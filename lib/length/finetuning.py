@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -156,18 +155,9 @@ def check_room(model: nn.Module, sources: Iterable[list[int]], tokens: int) -> N
         )
 
 
-def fine_tune(
-    model: nn.Module,
-    pairs: pd.DataFrame,
-    *,
-    updates: int,
-    learning_rate: float,
-    tokens_per_batch: int,
-    seed: int,
-    checkpoint: Path | None = None,
-) -> list[float]:
+def fine_tune(model: nn.Module, pairs: pd.DataFrame, **options) -> list[float]:
     """Train a LengthControlled model on pairs (source_ids, target_ids, length), each target's own
-    length as l. Cross-entropy; returns the losses.
+    length as l; return the losses. `options`: of `train` (updates, learning_rate, ...).
     """
     sources, targets = pairs["source_ids"].tolist(), pairs["target_ids"].tolist()
     requested = torch.tensor(pairs["length"].to_numpy())
@@ -178,14 +168,6 @@ def fine_tune(
         chosen = [[rows[i] for i in indices] for rows in (sources, targets)]
         return model.pair_batch(*chosen, requested[indices])
 
-    return train(
-        model,
-        np.stack([tokens, model.widest_input(np.array([len(s) for s in sources]), tokens)], 1),
-        collate,
-        updates=updates,
-        learning_rate=learning_rate,
-        tokens_per_batch=tokens_per_batch,
-        seed=seed,
-        checkpoint=checkpoint,
-        description="fine-tuning",
-    )
+    read = model.widest_input(np.array([len(row) for row in sources]), tokens)
+    options = {"description": "fine-tuning", **options}
+    return train(model, np.stack([tokens, read], 1), collate, **options)

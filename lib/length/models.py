@@ -23,6 +23,8 @@ from lib.length.decoder_only import DecoderOnlyMixin, check_decoder_only
 from lib.length.signals import make_signal
 from lib.study.seq2seq import seq2seq_batch, source_batch
 
+Rows, Batch = list[list[int]], dict[str, Tensor]
+
 
 class LengthControlled:
     """Makes length-controlled models; the result is an ordinary transformers model.
@@ -60,12 +62,7 @@ class LengthControlled:
         return loaded
 
     @staticmethod
-    def from_config(
-        config: PretrainedConfig,
-        signal: str | None = None,
-        signal_options: dict | None = None,
-        gate: str | None = None,
-    ):
+    def from_config(config: PretrainedConfig, signal=None, signal_options=None, gate=None):
         """A randomly initialised model of this configuration."""
 
         def no_tokenizer() -> None:
@@ -87,30 +84,25 @@ class LengthControlMixin(LengthControl):
         """Number of decoder positions, whatever the source; None where they are relative (T5)."""
         return getattr(self.config, "max_position_embeddings", None)
 
-    def source_batch(
-        self, sources: list[list[int]], target_length: Tensor | None = None
-    ) -> dict[str, Tensor]:
+    def source_batch(self, sources: Rows, target_length: Tensor | None = None) -> Batch:
         """Inputs of `generate`: input_ids and attention_mask (B, S), padded on the right, and
         target_length (B,) if there is one.
         """
         return source_batch(self, sources) | self._request(target_length)
 
     def pair_batch(
-        self,
-        sources: list[list[int]],
-        targets: list[list[int]],
-        target_length: Tensor | None = None,
-    ) -> dict[str, Tensor]:
+        self, sources: Rows, targets: Rows, target_length: Tensor | None = None
+    ) -> Batch:
         """Inputs of `forward` under teacher forcing: `source_batch`, labels and decoder_input_ids
         (B, T); logits are (B, T, V).
         """
         return seq2seq_batch(self, sources, targets) | self._request(target_length)
 
-    def _request(self, target_length: Tensor | None) -> dict[str, Tensor]:
+    def _request(self, target_length: Tensor | None) -> Batch:
         return {} if target_length is None else {"target_length": target_length.to(self.device)}
 
     @staticmethod
-    def prompt_length(batch: dict[str, Tensor]) -> int:
+    def prompt_length(batch: Batch) -> int:
         """Tokens in front of the first new one in what `generate` returns: the start token."""
         return 1
 
@@ -124,7 +116,6 @@ class LengthControlMixin(LengthControl):
         input_ids: Tensor | None = None,  # (B, S)
         attention_mask: Tensor | None = None,  # (B, S)
         decoder_input_ids: Tensor | None = None,  # (B, T)
-        encoder_outputs=None,
         cache=None,
         labels: Tensor | None = None,  # (B, T), -100 where no loss is due
         target_length: Tensor | None = None,  # (B,), without it the model is uncontrolled
@@ -152,7 +143,6 @@ class LengthControlMixin(LengthControl):
             input_ids=input_ids,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
-            encoder_outputs=encoder_outputs,
             cache=cache,
             labels=labels,
             **kwargs,
@@ -170,18 +160,14 @@ class LengthControlMixin(LengthControl):
             raise ValueError(f"counting {self.counting.counted} with a cache needs `written`")
         return self.counting.written(decoder_input_ids) + (written[:, None] if cached else 0)
 
-    def _controlled_embeddings(
-        self, decoder_input_ids: Tensor, step: Tensor, target_length: Tensor
-    ) -> Tensor:
+    def _controlled_embeddings(self, token_ids: Tensor, step: Tensor, target_length: Tensor):
         """E_t + signal. (B, T), (T,) or (B, T), (B,) -> (B, T, d)"""
         decoder = self.get_decoder()
-        embeddings = decoder.embed_tokens(decoder_input_ids)
+        embeddings = decoder.embed_tokens(token_ids)
         scale = getattr(decoder, "embed_scale", 1.0)  # Marian's: the signal must arrive unscaled
         return embeddings + self.length_signal(step, target_length).to(embeddings.dtype) / scale
 
-    def prepare_inputs_for_generation(
-        self, input_ids: Tensor, *args, target_length: Tensor | None = None, **kwargs
-    ) -> dict:
+    def prepare_inputs_for_generation(self, input_ids, *args, target_length=None, **kwargs) -> dict:
         """Stock inputs of the next step, the request, and `written`: here all tokens are known."""
         inputs = super().prepare_inputs_for_generation(input_ids, *args, **kwargs)
         if target_length is not None:
@@ -201,13 +187,7 @@ def is_decoder_only(config: PretrainedConfig) -> bool:
     return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not seq2seq
 
 
-def _with_signal(
-    config: PretrainedConfig,
-    signal: str | None,
-    options: dict,
-    counted: str = "tokens",
-    gate: str | None = None,
-) -> type:
+def _with_signal(config, signal, options: dict, counted="tokens", gate=None) -> type:
     """Record signal, gate and what lengths count in the configuration; return the class for it."""
     causal = is_decoder_only(config)
     if not causal and type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:

@@ -38,19 +38,13 @@ def tiny_bart(folder: Path, corpus: str, pretrain_updates: int) -> None:
 
 
 def pretrain(
-    model: BartForConditionalGeneration,
-    token_ids: list[list[int]],
-    *,
-    updates: int,
-    checkpoint: Path | None,
-    tokens_per_batch: int = 4096,
-    seed: int = 0,
+    model, token_ids: list[list[int]], *, updates: int, checkpoint: Path | None
 ) -> list[float]:
     """Denoise packed texts (ending with EOS) in blocks of every length from 16 to the last
     position, so that all positions are trained. Returns the losses.
     """
     text = np.fromiter(itertools.chain.from_iterable(token_ids), np.int64)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     positions = model.config.max_position_embeddings
     lengths = rng.integers(16, positions, size=len(text) // 100)  # tokens a block, before its EOS
     starts = rng.integers(0, len(text) - lengths)
@@ -60,17 +54,9 @@ def pretrain(
         noisy = [[*infill(block, rng), EOS] for block in blocks]
         return seq2seq_batch(model, noisy, [[*block, EOS] for block in blocks])
 
-    return train(
-        model,
-        lengths,
-        collate,
-        updates=updates,
-        learning_rate=2e-3,
-        tokens_per_batch=tokens_per_batch,
-        seed=seed,
-        checkpoint=checkpoint,
-        description="denoising",
-    )
+    options = {"learning_rate": 2e-3, "tokens_per_batch": 4096, "seed": 0}
+    options |= {"updates": updates, "checkpoint": checkpoint, "description": "denoising"}
+    return train(model, lengths, collate, **options)
 
 
 def infill(tokens: np.ndarray, rng: np.random.Generator) -> list[int]:
