@@ -1,1 +1,0 @@
-"""Text the study trains on and measures with; each module documents one source and its columns."""

@@ -1,1 +1,0 @@
-"""Length control: progress signals on decoder inputs, and how well they make a model stop at the requested length."""
