@@ -29,7 +29,7 @@ from lib.quality.scores import closed_form, head_scores, join, token_facts
 from lib.sampler import METHOD, TokenFrequencies
 from lib.sigmoid_head import SigmoidHead
 from lib.study.cache import cached, experiment
-from lib.study.pretrained import SMOLLM2, smollm2_folder
+from lib.study.models import SMOLLM2, smollm2_folder
 
 LANGUAGE_MODEL, WRITER = "SmolLM2", "tiny BART"  # the judges
 AVERAGED = ("softmax", "logprob", "closed-form", "closed-form:chosen", "sigmoid-lowrank")

@@ -24,7 +24,7 @@ from lib.length.control import plain_generation
 from lib.length.models import LengthControlled
 from lib.quality.language_models import LanguageModel
 from lib.sigmoid_head import SigmoidHead
-from lib.study.pretrained import stored_tensors
+from lib.study.models import stored_tensors
 
 
 def released_head(tensors: dict[str, Tensor], lm: LanguageModel) -> SigmoidHead:

@@ -22,7 +22,7 @@ from lib.quality.scores import token_scores
 from lib.sampler import TokenFrequencies
 from lib.sigmoid_head import SigmoidHead
 from lib.study import paths
-from lib.study.small_bart import configuration, train_tokenizer
+from lib.study.models import configuration, train_tokenizer
 from lib.tasks.closed_forms import form_name
 
 SOURCES, OUTPUTS = ["the cat", "return the value of"], ["is not on the mat", "my_name"]

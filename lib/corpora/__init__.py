@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from lib.corpora import benchmarks, docstrings, pairs, wording
-from lib.study.keys import digest
+from lib.study.rows import digest
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from filelock import FileLock
 
 from lib.corpora.duplicates import near_duplicate_groups, split_by_group
 from lib.study import paths
-from lib.study.keys import digest
-from lib.study.rows import write_atomically
+from lib.study.rows import digest, write_atomically
 
 WHEELS = Path(__file__).with_name("wheels.txt")
 VERSION = 1  # raised when a change of the extraction or of the splits moves a text

@@ -31,8 +31,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from lib.length.control import LengthControl, check_target_length
-from lib.study.pretrained import start_of_text, token_ids
-from lib.study.seq2seq import pad
+from lib.study.models import pad, start_of_text, token_ids
 
 GATES = ("tanh", "scaled")
 SHARE = 0.5  # of those tried on SmolLM2-135M, 0.25 was learned more slowly, 1 destroys the text

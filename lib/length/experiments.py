@@ -23,7 +23,7 @@ from lib.length.models import is_decoder_only
 from lib.length.tiny_bart import tiny_bart
 from lib.reverse_position import ReversePosition
 from lib.study.cache import experiment, kept
-from lib.study.pretrained import smollm2_folder
+from lib.study.models import smollm2_folder
 from lib.study.sentence_embeddings import bertscore
 
 FAULTS = ("noise-at-inference", "no-signal-at-first-step")  # of the authors' code

@@ -16,7 +16,7 @@ from lib.length.decoder_only import add_lora, labelled_prompts, responses
 from lib.length.models import LengthControlled, is_decoder_only
 from lib.length.tiny_bart import tiny_bart
 from lib.study.cache import cached, checkpoint_file
-from lib.study.pretrained import best_device, pretrained_name, smollm2_folder
+from lib.study.models import best_device, pretrained_name, smollm2_folder
 from lib.study.training import train
 
 LEARNED = ("train", "continuation")  # splits to fine-tune on; the second where a corpus has it

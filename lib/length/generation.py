@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from lib.length.control import ALLOWANCE
-from lib.study.progress import progress
+from lib.study.paths import progress
 
 MOST_LOGITS = 2**28  # in a batch, one gigabyte: large vocabularies make smaller batches
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")

@@ -21,7 +21,7 @@ from lib.length.control import LengthControl, check_target_length
 from lib.length.counting import Counting
 from lib.length.decoder_only import DecoderOnlyMixin, check_decoder_only
 from lib.length.signals import make_signal
-from lib.study.seq2seq import seq2seq_batch, source_batch
+from lib.study.models import seq2seq_batch, source_batch
 
 Rows, Batch = list[list[int]], dict[str, Tensor]
 

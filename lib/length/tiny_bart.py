@@ -15,8 +15,7 @@ from transformers import BartForConditionalGeneration
 
 from lib.length.corpora import CORPORA, fingerprint
 from lib.study.cache import cached, checkpoint_file
-from lib.study.seq2seq import seq2seq_batch
-from lib.study.small_bart import EOS, MASK, configuration, train_tokenizer
+from lib.study.models import EOS, MASK, configuration, seq2seq_batch, train_tokenizer
 from lib.study.training import train
 
 MASK_SHARE, MEAN_SPAN = 0.3, 3.0  # BART's text infilling

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM
 
 from lib.quality.language_models import LanguageModel, Text
-from lib.study.seq2seq import pad
+from lib.study.models import pad
 
 
 class EncoderDecoder(LanguageModel):

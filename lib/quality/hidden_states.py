@@ -11,7 +11,7 @@ from lib.quality.training import Positions, draw_negatives, gold_tokens, text_nu
 from lib.quality.translator import TRANSLATORS, load_translator, translation_model
 from lib.sampler import TokenFrequencies
 from lib.study.cache import cached
-from lib.study.pretrained import as_turns, best_device, smollm2_folder
+from lib.study.models import as_turns, best_device, smollm2_folder
 
 MAX_TOKENS = 96  # of a training text; longer ones are cut
 ROUNDS = 4  # sets of negatives drawn a training position, used in turn

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from lib.study.pretrained import (
+from lib.study.models import (
     as_turns,
     best_device,
     computes_in_bfloat16,
+    pad,
     pretrained_name,
     prompt_ids,
     token_ids,
 )
-from lib.study.progress import progress
-from lib.study.seq2seq import pad
+from lib.study.paths import progress
 
 # options of `generate`: the model's own distribution, whatever its configuration says
 SAMPLING = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0}
@@ -72,7 +72,7 @@ class LanguageModel(Unembedding):
 
     @classmethod
     def load(cls, name: str, dtype: torch.dtype | None = None) -> "LanguageModel":
-        """By name (see `lib.study.pretrained`), on a GPU where there is one.
+        """By name (see `lib.study.models`), on a GPU where there is one.
 
         `dtype`, unless given: bfloat16 on a GPU with such arithmetic for a model that is stored in
         it, float32 for all others, and on CPUs. So nothing is rounded on loading, and a head

@@ -16,7 +16,7 @@ from lib.quality.language_models import LanguageModel, Text, Unembedding
 from lib.quality.training import NEGATIVES, Positions, gold_tokens, text_numbers
 from lib.sampler import CHUNK, METHOD, NextToken, TokenFrequencies
 from lib.sigmoid_head import SigmoidHead, fit_start
-from lib.study.progress import progress
+from lib.study.paths import progress
 
 JOINS = ("mean", "log-mean", "product", "min")
 WORST = "worst-5"  # a join: the mean of the five worst tokens

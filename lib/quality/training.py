@@ -14,7 +14,7 @@ from torch import Tensor
 from lib.quality.language_models import LanguageModel, Text, Unembedding
 from lib.sampler import CHUNK, SAMPLERS, NextToken, sample
 from lib.sigmoid_head import SigmoidHead, fit_start, sampled_loss
-from lib.study.progress import progress
+from lib.study.paths import progress
 from lib.study.training import learning_rate_at
 
 NEGATIVES = 10  # K

@@ -18,9 +18,8 @@ from lib.corpora import fingerprint, load
 from lib.quality.encoder_decoder import EncoderDecoder
 from lib.quality.language_models import SAMPLING
 from lib.study.cache import cached, checkpoint_file
-from lib.study.progress import progress
-from lib.study.seq2seq import seq2seq_batch, source_batch
-from lib.study.small_bart import configuration, train_tokenizer
+from lib.study.models import configuration, seq2seq_batch, source_batch, train_tokenizer
+from lib.study.paths import progress
 from lib.study.training import train
 
 DATASET = "multi30k-en-de"

@@ -32,9 +32,8 @@ from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
 from lib.study import paths
-from lib.study.keys import Keyed
-from lib.study.progress import progress
-from lib.study.rows import RowStore, readable, write_atomically
+from lib.study.paths import progress
+from lib.study.rows import Keyed, RowStore, readable, write_atomically
 
 _running: ContextVar[tuple[tuple[Keyed, Path | None], ...]] = ContextVar("running", default=())
 

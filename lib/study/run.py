@@ -145,7 +145,7 @@ def _start(run: Run, skip_live: bool) -> tuple[subprocess.Popen, str]:
     options = ["--cwd", paths.NOTEBOOKS, "--kernel", "python3", "--no-progress-bar"]
     values = ["--parameters_yaml", yaml.safe_dump(run.given)] if run.given else []
     command = [sys.executable, "-m", "papermill", staged, partial, *options, *values]
-    terminal = os.ttyname(2) if sys.stderr.isatty() else ""  # where lib.study.progress shows bars
+    terminal = os.ttyname(2) if sys.stderr.isatty() else ""  # where lib.study.paths shows bars
     environment = {"STUDY_PROGRESS": terminal, "PYTHONPATH": str(paths.ROOT)} | os.environ
     if run.folder:  # the committed figures and tables are those of a notebook's own values
         environment = {"STUDY_FIGURES": str(run.output.parent / "figures")} | environment

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from transformers import AutoModel, AutoTokenizer
 
-from lib.study.pretrained import packaged_file
+from lib.study.models import packaged_file
 
 NAME = "all-MiniLM-L6-v2"
 MAX_TOKENS = 256  # as its authors use it: longer texts are cut

@@ -19,10 +19,9 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from lib.study.pretrained import computes_in_bfloat16
-from lib.study.progress import progress
+from lib.study.models import computes_in_bfloat16, seq2seq_loss
+from lib.study.paths import progress
 from lib.study.rows import write_atomically
-from lib.study.seq2seq import seq2seq_loss
 
 WEIGHT_DECAY, CLIP_NORM = 0.01, 1.0
 CHECKPOINT_EVERY = 200  # updates

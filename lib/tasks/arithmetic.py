@@ -10,7 +10,7 @@ import pandas as pd
 
 from lib.corpora import wording
 from lib.quality.language_models import LanguageModel
-from lib.study.pretrained import as_turns
+from lib.study.models import as_turns
 from lib.tasks import make_items, some_groups
 
 MAX_TOKENS = 256  # of an answer; one that is cut off is judged as it is

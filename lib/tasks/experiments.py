@@ -26,7 +26,7 @@ from lib.sampler import SAMPLERS
 from lib.study.agreement import agreement
 from lib.study.cache import cached, experiment
 from lib.study.figures import STYLE
-from lib.study.pretrained import smollm2_folder
+from lib.study.models import smollm2_folder
 from lib.study.statistics import Measure, sample
 from lib.tasks.catalogue import TASKS
 from lib.tasks.measures import (

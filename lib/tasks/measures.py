@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from lib.study.agreement import agreement
-from lib.study.pretrained import unspaced
+from lib.study.models import unspaced
 from lib.study.statistics import Draws, Measure, interval, mean
 
 HIGH, LOW = 4, 2  # right answers left: "many" from HIGH on; wrong answers to compare with up to LOW
@@ -220,7 +220,7 @@ def _word_ends(output: str) -> np.ndarray:
 
 
 def _token_ends(tokenizer, output: str) -> np.ndarray:
-    """Where the tokens of an output, as `lib.study.pretrained.token_ids` makes them, begin and end.
+    """Where the tokens of an output, as `lib.study.models.token_ids` makes them, begin and end.
     (2, T)
     """
     (text,) = unspaced(tokenizer, [output])

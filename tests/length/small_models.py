@@ -13,7 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 from lib.length.models import LengthControlled
 from lib.study import training
-from lib.study.seq2seq import seq2seq_batch
+from lib.study.models import seq2seq_batch
 
 VOCABULARY, D_MODEL, POSITIONS = 50, 16, 64
 _SIZES = {

@@ -14,7 +14,7 @@ from lib.length.control import ALLOWANCE
 from lib.length.counting import Counting
 from lib.length.generation import generate
 from lib.length.models import LengthControlled
-from lib.study.small_bart import configuration, train_tokenizer
+from lib.study.models import configuration, train_tokenizer
 
 TEXTS = [
     "Return the naïve value — or none.",

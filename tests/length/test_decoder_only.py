@@ -29,8 +29,7 @@ from lib.length.decoder_only import (
 from lib.length.finetuning import check_room, fine_tune
 from lib.length.generation import ForcedLength, generate, likelihoods, output_lengths
 from lib.length.models import LengthControlled
-from lib.study.seq2seq import seq2seq_loss
-from lib.study.small_bart import train_tokenizer
+from lib.study.models import seq2seq_loss, train_tokenizer
 
 CONTEXT, EOS, CLOSE = 140, 2, {"atol": 1e-5, "rtol": 0}
 COMMON = {"vocab_size": 60, "bos_token_id": 1, "eos_token_id": EOS, "pad_token_id": None}

@@ -16,7 +16,7 @@ from small_models import controlled, pairs_of, random_rows
 from lib.length import generation
 from lib.length.generation import BLEU_SUMS, corpus_bleu, repetition, text_quality
 from lib.length.plots import bleu
-from lib.study.seq2seq import seq2seq_batch, source_batch
+from lib.study.models import seq2seq_batch, source_batch
 from lib.study.statistics import ratio, sample
 
 REFERENCES = [

@@ -10,7 +10,7 @@ from transformers import LogitsProcessorList, ViTConfig
 from lib.length.generation import ForcedLength, output_lengths
 from lib.length.models import LengthControlled
 from lib.length.signals import SIGNALS
-from lib.study.seq2seq import seq2seq_batch, source_batch
+from lib.study.models import seq2seq_batch, source_batch
 
 DECODINGS = {"greedy": {"num_beams": 1}, "beams": {"num_beams": 3}}
 FAMILIES = pytest.mark.parametrize("kind", CONFIGS)

@@ -17,8 +17,8 @@ from small_models import controlled, pairs_of, train_tiny
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lib.study import paths, training
-from lib.study.progress import progress
-from lib.study.seq2seq import seq2seq_batch, seq2seq_loss
+from lib.study.models import seq2seq_batch, seq2seq_loss
+from lib.study.paths import progress
 from lib.study.training import learning_rate_at, token_budget_batches
 
 LENGTHS = np.random.default_rng(0).integers(1, 40, 300)

@@ -8,8 +8,7 @@ import torch
 from lib.length.models import LengthControlled
 from lib.quality.estimator import QualityEstimator
 from lib.quality.language_models import LanguageModel
-from lib.study.pretrained import prompt_ids
-from lib.study.seq2seq import seq2seq_loss
+from lib.study.models import prompt_ids, seq2seq_loss
 
 CAUSAL = {"OLMo-2": standins.olmo2, "Llama-3.2": standins.llama32}
 PROMPTS, OUTPUTS = ["Return the", "the list"], ["number of items", "is not empty"]

@@ -15,7 +15,7 @@ from transformers import (
 from lib.quality.encoder_decoder import EncoderDecoder
 from lib.quality.scores import token_scores
 from lib.quality.training import gold_tokens
-from lib.study.small_bart import train_tokenizer
+from lib.study.models import train_tokenizer
 
 SIDES = {"encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 32}
 SIDES |= {name.replace("encoder", "decoder"): value for name, value in SIDES.items()}

@@ -15,7 +15,7 @@ from lib import released
 from lib.length.models import LengthControlled
 from lib.quality.estimator import QualityEstimator
 from lib.quality.language_models import LanguageModel
-from lib.study.pretrained import stored_tensors
+from lib.study.models import stored_tensors
 
 
 def test_converted_head_scores_as_the_authors_do(tmp_path):

@@ -17,7 +17,7 @@ from lib.quality.translator import (
     sample_translations,
     translate,
 )
-from lib.study.small_bart import configuration, train_tokenizer
+from lib.study.models import configuration, train_tokenizer
 
 PAIRS = pd.DataFrame(
     [

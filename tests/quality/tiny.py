@@ -4,7 +4,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from lib.quality.language_models import LanguageModel
-from lib.study.small_bart import train_tokenizer
+from lib.study.models import train_tokenizer
 
 PROMPTS = ["the cat is", "", "return the value of my_name", "10 200", "the mat is not on the cat"]
 OUTPUTS = ["not on the mat", "return 1 2 3", "x", "is a number", "the value of the cat is 3 2 1"]

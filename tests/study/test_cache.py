@@ -9,7 +9,7 @@ import torch
 
 from lib.study import paths
 from lib.study.cache import cached, checkpoint_file, experiment, kept, store
-from lib.study.keys import Keyed, plain
+from lib.study.rows import Keyed, plain
 
 CALLS: list[str] = []
 

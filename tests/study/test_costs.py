@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.study import costs, growth
-from lib.study.growth import Thing
+from lib.study import costs
+from lib.study.costs import Thing
 from lib.study.statistics import interval
 
 EITHER = {"plain": (1, 1), "ours": (0, 2)}
@@ -90,7 +90,7 @@ def test_known_exponents():
     is predicted from the others.
     """
     rows = measured(plain=lambda length, width: 3e-3 * length * width**2, ours=PLAIN)
-    numbers = growth.exponents(rows, THINGS)
+    numbers = costs.exponents(rows, THINGS)
     for over, exponent in (("length", 1), ("width", 2)):
         line = numbers.loc[("it", over, "plain")]
         assert line["exponent"] == pytest.approx(exponent, abs=1e-6)
@@ -103,7 +103,7 @@ def test_noise_of_single_measurements_widens_the_interval():
     widths = []
     for noise in (0.01, 0.1):
         rows = measured(noise, 25, False, plain=lambda length, width: length**1.5)
-        law = growth.power_law(growth.sweeps(rows)["it", "length", "plain"])[0]
+        law = costs.power_law(costs.sweeps(rows)["it", "length", "plain"])[0]
         low, high = interval(law[1:])
         assert low < 1.5 < high and abs(law[0] - 1.5) < 3 * noise
         widths.append(high - low)
@@ -112,7 +112,7 @@ def test_noise_of_single_measurements_widens_the_interval():
 
 def test_a_fixed_cost_shows_in_the_largest_size_left_out():
     """1 + x bends upwards: exponent below 1, the largest size predicted too low."""
-    numbers = growth.exponents(measured(plain=lambda length, width: 1 + length, ours=OURS), THINGS)
+    numbers = costs.exponents(measured(plain=lambda length, width: 1 + length, ours=OURS), THINGS)
     line = numbers.loc[("it", "length", "plain")]
     assert line["exponent"] < 0.9 and line["held_out"] < 0.95
 
@@ -120,15 +120,15 @@ def test_a_fixed_cost_shows_in_the_largest_size_left_out():
 def test_projection_is_exact_for_a_product_and_its_ratio_is_paired():
     """At sizes that no sweep visited together; noise common to a round cancels in a ratio."""
     base = THINGS["it"].base
-    projected = growth.project(
+    projected = costs.project(
         measured(0.3, plain=PLAIN, ours=OURS), base, {"length": 64, "width": 32}
     )
     assert projected["plain"] / projected["ours"] == pytest.approx(32**2 / 2, rel=1e-6)
     assert np.std(np.log(projected["plain"])) > 0.01
-    still = growth.project(measured(0, plain=PLAIN), base, {"length": 64})
+    still = costs.project(measured(0, plain=PLAIN), base, {"length": 64})
     assert still["plain"] == pytest.approx(1e-3 * 64 * 4**2, rel=1e-6)
     with pytest.raises(ValueError, match="no size 'batch' was swept, only length, width"):
-        growth.project(measured(plain=PLAIN), base, {"batch": 2})
+        costs.project(measured(plain=PLAIN), base, {"batch": 2})
 
 
 def test_tables_and_panels():
@@ -136,15 +136,15 @@ def test_tables_and_panels():
     measured, and what was measured once without an interval.
     """
     rows = measured(plain=PLAIN, ours=OURS)
-    table = growth.exponent_table(rows, THINGS)
+    table = costs.exponent_table(rows, THINGS)
     assert table.loc[("a thing", "width", "plain"), "exponent"].startswith("2.00")
     assert table.loc[("a thing", "width", "ours"), "theory"] == "0 to 2"
     assert table.loc[("a thing", "length", "plain"), "theory"] == "1"
     sizes = {"length": 32, "width": 8, "batch": 3}
-    projected = growth.projection_table(rows, THINGS, {"paper": sizes})
+    projected = costs.projection_table(rows, THINGS, {"paper": sizes})
     assert projected.loc[("paper", "a thing", "ours"), "beyond the measured"] == "length ×2"
     ratio = projected.loc[("paper", "a thing", "ours"), "ratio"].split(" ")[0]
     assert float(ratio) == pytest.approx(1 / 32, rel=0.01)
     assert costs.shown(np.full(5, 0.846), ".2f") == "0.85"
-    panels = growth.growth_figure(rows, THINGS)
+    panels = costs.growth_figure(rows, THINGS)
     assert [axis.get_xlabel() for axis in panels.axes] == ["length", "width"]

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import matthews_corrcoef
 
-from lib.study.pretrained import token_ids
-from lib.study.small_bart import train_tokenizer
+from lib.study.models import token_ids, train_tokenizer
 from lib.study.statistics import Draws
 from lib.tasks.measures import mcc, token_items, word_items
 

