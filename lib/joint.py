@@ -22,10 +22,10 @@ from lib.length.corpora import fingerprint
 from lib.length.finetuning import Data, fine_tuned, trained
 from lib.length.generation import generate, likelihoods, text_quality
 from lib.quality import training as heads
-from lib.quality.encoder_decoder import EncoderDecoder
 from lib.quality.experiments import released_frequencies, released_head
 from lib.quality.language_models import LanguageModel, Text
 from lib.quality.scores import closed_form, head_scores, join, token_facts
+from lib.quality.translator import EncoderDecoder
 from lib.sampler import METHOD, TokenFrequencies
 from lib.sigmoid_head import SigmoidHead
 from lib.study.cache import cached, experiment

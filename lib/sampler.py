@@ -4,10 +4,6 @@ the gold token. Needs only torch: copy this file into your project.
 Samplers: `uniform`; `unigram` (frequencies of the training labels); `softmax-sampled` (q =
 softmax(log p / 2) of the frozen model); `mixed` (half unigram, half softmax-sampled). With the
 ending `-excluded` dominant tokens are never drawn either, and what remains is renormalised.
-
-`plain_negatives` and `dominant_tokens` say what is meant, for one position; `NextToken` and
-`sample` do the same for many. Work in chunks of CHUNK positions: a [chunk, vocabulary] block stays
-in the processor's cache, and no larger one is ever made.
 """
 
 import torch
@@ -16,15 +12,14 @@ from torch import Tensor
 KINDS = ("uniform", "unigram", "softmax-sampled", "mixed")
 SAMPLERS = (*KINDS, *(f"{kind}-excluded" for kind in KINDS))
 METHOD = "mixed-excluded"  # the paper's
-CHUNK = 128  # positions
+CHUNK = 128  # positions at a time: their (CHUNK, V) block stays in the processor's cache
 JUMP, EPSILON = 0.3, 0.005  # a step down by more than 30 % and by more than 0.005
-MODES = ("last", "first")
 NONE = -1  # stands where a position has no token left to draw
 _BLOCK, _DRAW_BLOCK = 64, 256  # tokens
 _RARE = 0.05  # share of the mass left below which rejection would take long
 
 
-# ---- for one position: p (V,) probabilities ----------------------------------------------------
+# ---- what is meant, for one position: p (V,) probabilities -------------------------------------
 
 
 def dominant_tokens(p: Tensor, mode: str = "last") -> Tensor:
@@ -42,11 +37,9 @@ def dominant_tokens(p: Tensor, mode: str = "last") -> Tensor:
     return ids[: cuts[-1 if mode == "last" else 0] + 1]
 
 
-def plain_negatives(
-    p: Tensor, gold: int, unigram: Tensor, count: int, mode: str = "last"
-) -> Tensor:
-    """`count` negatives of the paper's sampler METHOD: half from unigram frequencies (V,), half
-    from softmax(log p / 2), neither gold nor a dominant token. (count,)
+def plain_negatives(p: Tensor, gold: int, unigram: Tensor, count: int, mode="last") -> Tensor:
+    """`count` negatives of METHOD: half from unigram frequencies (V,), half from the flattened p,
+    neither gold nor a dominant token. (count,)
     """
     allowed = torch.ones_like(p)
     allowed[gold] = 0
@@ -57,7 +50,7 @@ def plain_negatives(
     return torch.cat([frequent, likely])
 
 
-# ---- for C positions at once -------------------------------------------------------------------
+# ---- the same for C positions at once ----------------------------------------------------------
 
 
 class NextToken:
@@ -69,7 +62,7 @@ class NextToken:
     """
 
     def __init__(self, logits: Tensor, mode: str = "last"):
-        if mode not in MODES:
+        if mode not in ("last", "first"):
             raise ValueError(f"unknown mode {mode!r} of the dominant set: last or first")
         count, self.vocabulary = logits.shape
         if padding := -self.vocabulary % _BLOCK:
@@ -81,17 +74,16 @@ class NextToken:
         self.root = logits.sub_(shift).mul_(0.5).exp_()
         self.total = torch.linalg.vector_norm(self.root, dim=1).square()
         ids, p = self._top(largest.sub_(shift).mul_(0.5).exp_())
-        place = torch.arange(1, p.shape[1], device=ids.device)  # number of tokens before a step
-        step = p[:, :-1] - p[:, 1:]
+        place, step = torch.arange(1, p.shape[1], device=ids.device), p[:, :-1] - p[:, 1:]
         cut = (step > JUMP * p[:, :-1]) & (step > EPSILON) & (place < self.vocabulary)
         last, first = (cut * place).amax(1), cut.int().argmax(1) + 1
         size = last if mode == "last" else torch.where(cut.any(1), first, 0)
-        width = int(size.max())
-        outside = torch.arange(width, device=ids.device) >= size[:, None]
-        self.dominant = ids[:, :width].masked_fill(outside, NONE)
+        ids = ids[:, : int(size.max())]
+        outside = torch.arange(ids.shape[1], device=ids.device) >= size[:, None]
+        self.dominant = ids.masked_fill(outside, NONE)
 
     def roots(self, token_ids: Tensor) -> Tensor:
-        """`root` of given tokens; 0 for the padding id -1. (C, n) -> (C, n)"""
+        """`root` of given tokens, as `probability`."""
         return self.root.gather(1, token_ids.clamp(min=0)) * (token_ids >= 0)
 
     def probability(self, token_ids: Tensor) -> Tensor:
@@ -118,17 +110,11 @@ class NextToken:
 
 
 class TokenFrequencies:
-    """One distribution for all positions, on their device. probabilities (V,), not necessarily
-    normalised; ValueError where they are none.
-    """
+    """One distribution for all positions, on their device: weights (V,); ValueError for none."""
 
     def __init__(self, probabilities: Tensor):
         weights = probabilities.double()
-        if (
-            weights.dim() != 1
-            or not (weights.isfinite() & (weights >= 0)).all()
-            or not weights.any()
-        ):
+        if not ((weights >= 0) & weights.isfinite()).all() or not weights.any():
             raise ValueError("token frequencies must be finite, none negative, not all zero")
         self.probabilities = weights / weights.sum()
         self.cumulative = self.probabilities.cumsum(0)
@@ -159,8 +145,7 @@ class TokenFrequencies:
             ids[wrong] = self._inverse(_uniform((int(wrong.sum()),), generator))
 
     def _inverse(self, uniform: Tensor) -> Tensor:
-        total = self.cumulative[-1]
-        ids = torch.searchsorted(self.cumulative, uniform * total, right=True)
+        ids = torch.searchsorted(self.cumulative, uniform * self.cumulative[-1], right=True)
         return ids.clamp(max=len(self.cumulative) - 1)
 
 
@@ -179,7 +164,7 @@ def _draw_flattened(root: Tensor, excluded: Tensor, count: int, generator) -> Te
     return torch.where(sums.sum(1, keepdim=True) > 0, ids, NONE)
 
 
-def _uniform(shape: tuple, generator: torch.Generator) -> Tensor:
+def _uniform(shape, generator: torch.Generator) -> Tensor:
     return torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device)
 
 
@@ -191,13 +176,7 @@ def _inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
 
 
 def sample(
-    next_token: NextToken,
-    gold: Tensor,
-    unigram: TokenFrequencies,
-    count: int,
-    generator: torch.Generator,
-    samplers: tuple[str, ...] = SAMPLERS,
-    rounds: int = 1,
+    next_token, gold: Tensor, unigram, count: int, generator, samplers=SAMPLERS, rounds=1
 ) -> dict[str, Tensor]:
     """`rounds` sets of `count` negatives a position from each of several samplers. Uses
     `next_token` up: its `root` is overwritten. gold (C,) -> {sampler: (C, rounds * count)}.
@@ -205,10 +184,9 @@ def sample(
     Of a `mixed` round, count // 2 are unigram draws, the rest softmax-sampled. Samplers share draws
     (`mixed` is made of the other two): compare heads, not pools of negatives.
     """
-    if unknown := [name for name in samplers if name not in SAMPLERS]:
-        raise ValueError(f"unknown sampler {unknown[0]!r}: choose from {', '.join(SAMPLERS)}")
+    for name in set(samplers) - set(SAMPLERS):
+        raise ValueError(f"unknown sampler {name!r}: choose from {', '.join(SAMPLERS)}")
     drawn, total = {}, rounds * count
-    halves = slice(count // 2), slice(count // 2, None)
     uniform = TokenFrequencies(torch.ones(next_token.vocabulary, device=gold.device))
     root = next_token.root
     if padding := -root.shape[1] % _DRAW_BLOCK:  # copies, even by nothing
@@ -226,7 +204,7 @@ def sample(
         if wanted & {"softmax-sampled", "mixed"}:
             drawn["softmax-sampled" + ending] = _draw_flattened(root, excluded, total, generator)
         if "mixed" in wanted:
-            parts = (drawn[kind + ending].unflatten(1, (rounds, count)) for kind in KINDS[1:3])
-            both = torch.cat([one[..., cut] for one, cut in zip(parts, halves)], 2)
+            u, q = (drawn[kind + ending].unflatten(1, (rounds, count)) for kind in KINDS[1:3])
+            both = torch.cat([u[..., : count // 2], q[..., count // 2 :]], 2)
             drawn["mixed" + ending] = both.flatten(1)
     return {name: drawn[name] for name in samplers}

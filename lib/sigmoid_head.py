@@ -16,14 +16,11 @@ class SigmoidHead(nn.Module):
     """Scores tokens independently: p_i(v) = sigmoid(z_i[v]) with z_i = W_qe h_i + b_qe, h_i the
     last hidden state after the final norm.
 
-    `rank=None` is the paper's full head: W_qe starts as scale * W, b_qe as scale * b + shift, W and
-    b copies of the language model's (a tied embedding is not touched). With a rank r the head is
-    small: W stays frozen and shared, z = W (scale * h + up (down h)) + shift + b_qe, with down
-    (r, d), up (d, r) = 0 at the start, and b_qe one number a token. scale = 1, shift = 0 is the
-    paper's raw start; `fit_start` finds better ones. Only rows of tokens asked for get gradients
-    (sparse). Raises ValueError for a rank that the unembedding cannot have.
-
-    Shapes: unembedding (V, d), bias (V,); hidden_states (N, d), token_ids (N, K) -> logits (N, K).
+    `rank=None` is the paper's full head: W_qe starts as scale * W, b_qe as scale * b + shift, W
+    (V, d) and b (V,) copies of the language model's. With a rank r W stays frozen and shared: z =
+    W (scale * h + up (down h)) + shift + b_qe, with down (r, d), up (d, r) = 0 at the start, b_qe
+    (V,). scale = 1, shift = 0 is the paper's raw start; `fit_start` finds better ones. Only rows of
+    tokens asked for get gradients (sparse). ValueError for a rank that W cannot have.
 
     >>> head = SigmoidHead(torch.eye(3), rank=1)
     >>> head(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[0, 2]])).detach()
@@ -34,33 +31,28 @@ class SigmoidHead(nn.Module):
         super().__init__()
         vocabulary, width = unembedding.shape
         if rank is not None and not 0 < rank <= width:
-            raise ValueError(
-                f"rank must lie between 1 and the width {width}, or be None: not {rank}"
-            )
+            raise ValueError(f"rank must lie between 1 and the width {width}, not {rank}")
         self.rank, self.unembedding_hash = rank, unembedding_hash(unembedding)
         device = unembedding.device
         start = scale * bias.detach().float() if bias is not None else torch.zeros(vocabulary)
         if rank is None:
             start, self.shift = start + shift, 0.0
-            # a product, so never the base's own storage
-            self.weight = nn.Parameter(scale * unembedding.detach().float())  # (V, d)
+            # (V, d): a product, so never the base's own storage
+            self.weight = nn.Parameter(scale * unembedding.detach().float())
         else:
             self.register_buffer("unembedding", unembedding.detach(), persistent=False)
             self.scale = nn.Parameter(torch.tensor(float(scale), device=device))
             self.shift = nn.Parameter(torch.tensor(float(shift), device=device))
             self.down = nn.Parameter(torch.randn(rank, width, device=device) / width**0.5)
             self.up = nn.Parameter(torch.zeros(width, rank, device=device))
-        # (V, 1): looked up like a row of the weight
-        self.bias = nn.Parameter(start[:, None].to(device))
+        self.bias = nn.Parameter(start[:, None].to(device))  # (V, 1), looked up like the weight
 
     def forward(self, hidden_states: Tensor, token_ids: Tensor) -> Tensor:
         """Logits of the given tokens only. (N, d), (N, K) -> (N, K)"""
-        if self.rank is None:
-            rows = F.embedding(token_ids, self.weight, sparse=True)  # (N, K, d)
-        else:
-            rows = F.embedding(token_ids, self.unembedding).float()
+        full = self.rank is None
+        rows = F.embedding(token_ids, self.weight if full else self.unembedding, sparse=full)
         bias = F.embedding(token_ids, self.bias, sparse=True).squeeze(-1)
-        products = (rows @ self._input(hidden_states)[:, :, None]).squeeze(-1)
+        products = (rows.float() @ self._input(hidden_states)[:, :, None]).squeeze(-1)
         return products + bias + self.shift
 
     def all_logits(self, hidden_states: Tensor) -> Tensor:
@@ -80,18 +72,15 @@ class SigmoidHead(nn.Module):
         return [self.bias] if self.rank is not None else [self.weight, self.bias]
 
     def save(self, file: Path | str, model: str) -> None:
-        """Write the trained tensors in half precision, with the name of the language model and a
-        hash of its unembedding.
-        """
+        """Write the trained tensors in half precision, with model name and unembedding hash."""
         metadata = {"model": model, "unembedding_hash": self.unembedding_hash}
         tensors = {name: p.detach().half().contiguous() for name, p in self.named_parameters()}
         save_file(tensors, file, metadata=metadata | {"rank": str(self.rank or "full")})
 
     @classmethod
     def load(cls, file: Path | str, unembedding: Tensor) -> "SigmoidHead":
-        """Read a saved head for the language model with this unembedding.
-
-        Raises FileNotFoundError, or ValueError where the file is broken or of another model.
+        """Read a saved head of the model with this unembedding. FileNotFoundError, or ValueError
+        where the file is broken or of another model.
         """
         if not Path(file).is_file():
             raise FileNotFoundError(f"no head {file}: train and save one first")
@@ -119,9 +108,7 @@ class SigmoidHead(nn.Module):
 
 
 def sampled_loss(head: SigmoidHead, hidden: Tensor, gold: Tensor, negatives: Tensor) -> Tensor:
-    """Binary cross-entropy: the gold token as positive, K sampled negatives (-1 where there is
-    none); summed over them, mean over positions. Nats a position.
-    """
+    """Binary cross-entropy of gold and sampled negatives (-1: none). Nats a position."""
     logits = head(hidden, torch.cat([gold[:, None], negatives.clamp(min=0)], 1))
     wrong = F.softplus(logits[:, 1:]) * (negatives >= 0)
     return (F.softplus(-logits[:, 0]) + wrong.sum(1)).mean()
@@ -130,10 +117,8 @@ def sampled_loss(head: SigmoidHead, hidden: Tensor, gold: Tensor, negatives: Ten
 def full_loss(head: SigmoidHead, hidden: Tensor, gold: Tensor, _negatives=None) -> Tensor:
     """Binary cross-entropy over the whole vocabulary, every token but gold a negative."""
     logits = head.all_logits(hidden)
-    right = logits.gather(1, gold[:, None])
-    return (
-        F.softplus(logits).sum(1, keepdim=True) - right
-    ).mean()  # softplus(z) - z = softplus(-z)
+    right = logits.gather(1, gold[:, None])  # softplus(z) - z = softplus(-z)
+    return (F.softplus(logits).sum(1, keepdim=True) - right).mean()
 
 
 def softmax_loss(head: SigmoidHead, hidden: Tensor, gold: Tensor, _negatives=None) -> Tensor:
@@ -141,15 +126,14 @@ def softmax_loss(head: SigmoidHead, hidden: Tensor, gold: Tensor, _negatives=Non
     return F.cross_entropy(head.all_logits(hidden), gold)
 
 
-def fit_start(logits: Tensor, labels: Tensor, steps: int = 50) -> tuple[float, float]:
-    """scale and shift with the least binary cross-entropy of sigmoid(scale * logits + shift).
-
-    logits, labels (M,): the language model's raw logits of gold tokens (label 1) and negatives (0).
+def fit_start(logits: Tensor, labels: Tensor) -> tuple[float, float]:
+    """scale and shift with the least binary cross-entropy of sigmoid(scale * logits + shift): raw
+    logits (M,) of gold tokens (labels (M,) 1) and negatives (0).
     """
     logits, labels = logits.double(), labels.double()
     spread = logits.std().clamp(min=1e-6)
     parameters = torch.zeros(2, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([parameters], max_iter=steps, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([parameters], max_iter=50, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()

@@ -16,9 +16,9 @@ from lib import joint
 from lib.joint import LANGUAGE_MODEL, MEASURES, SCORES, WRITER, Judge
 from lib.length.corpora import CORPORA
 from lib.length.finetuning import Data
-from lib.quality.encoder_decoder import EncoderDecoder
 from lib.quality.language_models import LanguageModel
 from lib.quality.scores import token_scores
+from lib.quality.translator import EncoderDecoder
 from lib.sampler import TokenFrequencies
 from lib.sigmoid_head import SigmoidHead
 from lib.study import paths

@@ -7,11 +7,9 @@ import torch
 
 from lib.quality.language_models import LanguageModel
 from lib.quality.scores import token_scores
-from lib.quality.training import blocks, collect, fit, fitted_start, gold_tokens, shuffled, streamed
+from lib.quality.training import collect, fit, fitted_start, gold_tokens, shuffled
 from lib.sampler import METHOD, TokenFrequencies
 from lib.sigmoid_head import SigmoidHead
-
-START = 4096  # positions that fit the start of a head
 
 
 class QualityEstimator:
@@ -37,34 +35,26 @@ class QualityEstimator:
         outputs: list[str],
         *,
         rank: int | None = 32,
-        sampler: str = METHOD,
         updates: int = 400,
         learning_rate: float = 1e-2,
         positions_per_batch: int = 1024,
         seed: int = 0,
         chat: bool = False,
-        positions_per_block: int | None = None,
     ) -> list[float]:
-        """Train a head on good outputs; return the loss of every update. `rank=None` trains the
-        paper's full head. `positions_per_block`: for more text than memory holds hidden states of
-        (4 d bytes an output token), so many at a time (see `training.streamed`).
+        """Train a head by METHOD on good outputs; return the loss of every update. `rank=None`
+        trains the paper's full head. Needs memory for 4 d bytes an output token.
         """
         texts = self.lm.encode(prompts, outputs, chat)
         if not texts:
             raise ValueError("nothing to train on: no texts were given")
         labels = gold_tokens(texts).to(self.lm.device)
         unigram = TokenFrequencies.from_labels(labels, len(self.lm.unembedding))
-        first = texts if positions_per_block is None else next(blocks(texts, START, seed))
-        options = {"rounds": 4, "seed": seed, "samplers": (sampler,)}
-        positions = collect(self.lm, first, unigram, **options)
+        positions = collect(self.lm, texts, unigram, rounds=4, seed=seed, samplers=(METHOD,))
         torch.manual_seed(seed)
-        start = fitted_start(self.lm, positions[:START], sampler)
+        start = fitted_start(self.lm, positions[:4096], METHOD)
         self.head = SigmoidHead(self.lm.unembedding, self.lm.bias, rank, *start)
-        batches = shuffled(positions, sampler, positions_per_batch, seed)
-        if positions_per_block is not None:
-            where = (sampler, positions_per_batch, seed, positions_per_block)
-            batches = streamed(self.lm, texts, unigram, *where)
-        return fit(self.head, batches, updates=updates, learning_rate=learning_rate)
+        batches = shuffled(positions, METHOD, positions_per_batch, seed)
+        return fit(self.head, batches, updates, learning_rate)
 
     def score(self, prompts: list[str], outputs: list[str], chat: bool = False) -> pd.DataFrame:
         """One row an output token: `text` (number), `token`, and the scores softmax, logprob,

@@ -14,31 +14,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lib.quality.hidden_states import (
-    corpus_negatives,
-    last_layer,
-    positions,
-    unembedding_of,
-    unigram,
-)
-from lib.quality.language_models import Unembedding
-from lib.quality.scores import (
-    Fitted,
-    closed_form,
-    closed_form_name,
-    draws_of,
-    fit_scores,
-    token_facts,
-)
-from lib.quality.training import (
-    Positions,
-    best_learning_rate,
-    fit,
-    fitted_start,
-    full_start,
-    held_out_loss,
-    shuffled,
-)
+from lib.quality import hidden_states as of_model
+from lib.quality import scores
+from lib.quality import training as heads
+from lib.quality.hidden_states import corpus_negatives, last_layer, unembedding_of
 from lib.sampler import METHOD, SAMPLERS, TokenFrequencies
 from lib.sigmoid_head import SigmoidHead, full_loss, sampled_loss, softmax_loss
 from lib.study import paths
@@ -80,10 +59,9 @@ def head_learning_rate(head: str, model: str, training: dict) -> float:
     chosen_by = _held_out(model, training, reported=False)
 
     def loss_at(rate: float) -> float:
-        trained = _train(head, 0, model, training, rate)
-        return _own_loss(HEADS[head], trained, chosen_by)
+        return _own_loss(HEADS[head], _train(head, 0, model, training, rate), chosen_by)
 
-    return best_learning_rate(loss_at)
+    return heads.best_learning_rate(loss_at)
 
 
 @cached(version=1, built_on=[head_learning_rate])
@@ -100,46 +78,45 @@ def trained_head(head: str, seed: int, model: str, training: dict) -> dict[str, 
         if last or update % WATCH_EVERY == 0:
             few = recipe.loss != "sampled" and not last
             own = _own_loss(recipe, trained, held_out, 8 if few else 1)
-            curve.append((update, own, held_out_loss(trained, held_out, METHOD)))
+            curve.append((update, own, heads.held_out_loss(trained, held_out, METHOD)))
 
     trained = _train(head, seed, model, training, rate, watch)
     tensors = {name: p.detach().half() for name, p in trained.named_parameters()}
     return tensors | {"curve": torch.tensor(curve, dtype=torch.float64)}
 
 
-def _train(head: str, seed: int, model: str, training: dict, rate: float, watch=None):
+def _train(head, seed, model, training, rate, watch=lambda head, update: None) -> SigmoidHead:
     recipe, lm = HEADS[head], unembedding_of(model)
-    learns_from, size = positions(model, training, "train"), training["positions_per_batch"]
+    positions, size = of_model.positions(model, training, "train"), training["positions_per_batch"]
     start = (1.0, 0.0)
     if recipe.fitted and recipe.loss == "full":
-        start = full_start(lm, learns_from[:128])
+        start = heads.full_start(lm, positions[:128])
     elif recipe.fitted:
-        start = fitted_start(lm, learns_from[:4096], recipe.sampler)
+        start = heads.fitted_start(lm, positions[:4096], recipe.sampler)
     torch.manual_seed(seed)
-    rank = training["rank"] if recipe.low_rank else None
-    trained = SigmoidHead(lm.unembedding, lm.bias, rank, *start)
+    trained = SigmoidHead(
+        lm.unembedding, lm.bias, training["rank"] if recipe.low_rank else None, *start
+    )
     size = max(1, size // (1 if recipe.loss == "sampled" else FULL_VOCABULARY_SHARE))
-    batches = shuffled(learns_from, recipe.sampler, size, seed)
-    options = {"updates": training["updates"], "learning_rate": rate, "loss": LOSSES[recipe.loss]}
-    see = {} if watch is None else {"watch": lambda update: watch(trained, update)}
-    fit(trained, batches, **options, **see)
+    batches = heads.shuffled(positions, recipe.sampler, size, seed)
+    loss, see = LOSSES[recipe.loss], lambda update: watch(trained, update)
+    heads.fit(trained, batches, training["updates"], rate, loss, see)
     return trained.eval()
 
 
-def _held_out(model: str, training: dict, reported: bool) -> Positions:
+def _held_out(model: str, training: dict, reported: bool) -> heads.Positions:
     """Up to HELD_OUT validation positions: of the first half of the texts to choose learning rates,
     of the second half to report losses.
     """
-    everything = positions(model, training, "validation")
+    everything = of_model.positions(model, training, "validation")
     middle = len(everything) // 2
-    start, end = (middle, len(everything)) if reported else (0, middle)
-    return everything[start : min(end, start + HELD_OUT)]
+    return (everything[middle:] if reported else everything[:middle])[:HELD_OUT]
 
 
-def _own_loss(recipe: Recipe, head: SigmoidHead, held_out: Positions, share: int = 1) -> float:
+def _own_loss(recipe: Recipe, head: SigmoidHead, held_out: heads.Positions, share=1) -> float:
     """Where each costs a pass over the vocabulary, on half of the positions."""
     size = HELD_OUT // (1 if recipe.loss == "sampled" else 2) // share
-    return held_out_loss(head, held_out[:size], recipe.sampler, LOSSES[recipe.loss])
+    return heads.held_out_loss(head, held_out[:size], recipe.sampler, LOSSES[recipe.loss])
 
 
 def load_head(head: str, seed: int, model: str, training: dict) -> SigmoidHead:
@@ -147,6 +124,22 @@ def load_head(head: str, seed: int, model: str, training: dict) -> SigmoidHead:
     tensors = trained_head(head, seed, model, training)
     tensors.pop("curve")
     return SigmoidHead.from_tensors(tensors, unembedding_of(model).unembedding)
+
+
+def fitted_scores(model: str, training: dict) -> scores.Fitted:
+    """The numbers of `rescale` and `softmax-power`, fitted to validation positions."""
+    held_out = of_model.positions(model, training, "validation")
+    return scores.fit_scores(unembedding_of(model), held_out)
+
+
+def released_head(model: str, seed: int) -> Path:
+    """File of a committed head, of the kind RELEASED."""
+    return paths.HEADS / f"{model}.{RELEASED}.{seed}.safetensors"
+
+
+def released_frequencies(model: str) -> TokenFrequencies:
+    """Unigram frequencies of the labels that the committed heads learnt from."""
+    return TokenFrequencies(load_file(paths.HEADS / f"{model}.unigram.safetensors")["counts"])
 
 
 # ---- experiments -------------------------------------------------------------------------------
@@ -158,58 +151,37 @@ def head_learning_curve(head: str, seed: int, model: str, training: dict) -> pd.
     `trained_head`), learning_rate.
     """
     curve = trained_head(head, seed, model, training)["curve"].numpy()
-    rate = head_learning_rate(head, model, training)
-    rows = pd.DataFrame(curve, columns=["update", "bce_own", "bce_common"])
-    return rows.astype({"update": int}).assign(learning_rate=rate)
+    rows = pd.DataFrame(curve, columns=["update", "bce_own", "bce_common"]).astype({"update": int})
+    return rows.assign(learning_rate=head_learning_rate(head, model, training))
 
 
 @experiment(version=1, built_on=[corpus_negatives, last_layer])
 def untrained_losses(model: str, training: dict) -> pd.DataFrame:
-    """The losses of scores that need no training, on the positions that report those of heads.
+    """Losses (nats a position) of scores that need no training, where those of heads are reported.
     score: the closed form of a sampler, or softmax; negatives: own (of that sampler), common (of
     METHOD), full (p as every token's probability of being right, over the vocabulary) or
-    cross-entropy; loss: nats a position.
+    cross-entropy.
     """
     held_out, lm = _held_out(model, training, reported=True), unembedding_of(model)
-    frequencies = unigram(training["corpus"], training["train_texts"], model)
-    rows, mode = [], training["dominant"]
+    frequencies = of_model.unigram(training["corpus"], training["train_texts"], model)
+    rows, states = [], held_out.hidden_states
     for negatives in SAMPLERS:
         ids, labels, present = held_out.candidates(negatives)
-        facts = token_facts(lm, held_out.hidden_states, ids, frequencies, mode)
+        facts = scores.token_facts(lm, states, ids, frequencies, training["dominant"])
         for sampler in SAMPLERS if negatives == METHOD else (negatives,):
-            score = closed_form(facts, **draws_of(sampler)).double().clamp(1e-12, 1 - 1e-12)
+            score = scores.closed_form(facts, **scores.draws_of(sampler)).double()
+            score = score.clamp(1e-12, 1 - 1e-12)
             loss = torch.where(labels == 1, -score.log(), -(-score).log1p()) * present
             kinds = ["own"] * (sampler == negatives) + ["common"] * (negatives == METHOD)
-            value = float(loss.sum()) / len(held_out)
-            rows += [(closed_form_name(sampler), kind, value) for kind in kinds]
-    rows += [("softmax", *one) for one in _softmax_losses(lm, held_out)]
-    return pd.DataFrame(rows, columns=["score", "negatives", "loss"])
-
-
-def _softmax_losses(lm: Unembedding, held_out: Positions) -> list[tuple[str, float]]:
+            name, value = scores.closed_form_name(sampler), float(loss.sum()) / len(held_out)
+            rows += [(name, kind, value) for kind in kinds]
     full, entropy = 0.0, 0.0
-    for hidden, gold in zip(held_out.hidden_states.split(128), held_out.gold.split(128)):
+    for hidden, gold in zip(states.split(128), held_out.gold.split(128)):
         log_p = lm.logits(hidden.to(lm.device)).log_softmax(-1).double()
         right = log_p.gather(1, gold[:, None].to(lm.device))
         wrong = [torch.log1p(-x.exp().clamp(max=1 - 1e-12)).sum() for x in (log_p, right)]
         entropy -= float(right.sum())
         full -= float(right.sum() + wrong[0] - wrong[1])
-    return [("full", full / len(held_out)), ("cross-entropy", entropy / len(held_out))]
-
-
-# ---- what untrained scores depend on; committed heads ------------------------------------------
-
-
-def fitted_scores(model: str, training: dict) -> Fitted:
-    """The numbers of `rescale` and `softmax-power`, fitted to validation positions."""
-    return fit_scores(unembedding_of(model), positions(model, training, "validation"))
-
-
-def released_head(model: str, seed: int) -> Path:
-    """File of a committed head, of the kind RELEASED."""
-    return paths.HEADS / f"{model}.{RELEASED}.{seed}.safetensors"
-
-
-def released_frequencies(model: str) -> TokenFrequencies:
-    """Unigram frequencies of the labels that the committed heads learnt from."""
-    return TokenFrequencies(load_file(paths.HEADS / f"{model}.unigram.safetensors")["counts"])
+    for kind, total in (("full", full), ("cross-entropy", entropy)):
+        rows.append(("softmax", kind, total / len(held_out)))
+    return pd.DataFrame(rows, columns=["score", "negatives", "loss"])

@@ -1,12 +1,13 @@
 """What heads learn from: hidden states, gold tokens and negatives of a training corpus, cached."""
 
-import numpy as np
+from dataclasses import replace
+
 import pandas as pd
 import torch
 from torch import Tensor
 
 from lib import corpora
-from lib.quality.language_models import LanguageModel, Text, Unembedding
+from lib.quality.language_models import LanguageModel, Unembedding
 from lib.quality.training import Positions, draw_negatives, gold_tokens, text_numbers
 from lib.quality.translator import TRANSLATORS, load_translator, translation_model
 from lib.sampler import TokenFrequencies
@@ -15,16 +16,14 @@ from lib.study.models import as_turns, best_device, smollm2_folder
 
 MAX_TOKENS = 96  # of a training text; longer ones are cut
 ROUNDS = 4  # sets of negatives drawn a training position, used in turn
-# training corpora besides those of `lib.corpora`: answers of the model itself to instructions; and
-# mixtures
+# corpora besides those of `lib.corpora` (the model's own answers, mixtures): what they are made of
+MADE_OF = {"own-samples": ("instructions",), "both": ("docstrings", "instructions")}
 MIXTURES = {"both": ("docstrings", "own-samples")}
 
 
 def data_of(corpus: str) -> str:
     """Content hash of a training corpus; ValueError for an unknown one."""
-    parts = MIXTURES.get(corpus, (corpus,))
-    made_of = ["instructions" if part == "own-samples" else part for part in parts]
-    return corpora.fingerprint(*made_of)
+    return corpora.fingerprint(*MADE_OF.get(corpus, (corpus,)))
 
 
 def frozen_model(name: str) -> LanguageModel:
@@ -34,9 +33,7 @@ def frozen_model(name: str) -> LanguageModel:
 
 @cached(version=1, built_on=[smollm2_folder, translation_model])
 def last_layer(model: str) -> dict[str, Tensor]:
-    """`unembedding` (V, d) and, where there is one, `bias` (V,) of a model: all that trained heads
-    and untrained scores need of it.
-    """
+    """`unembedding` (V, d) and, where there is one, `bias` (V,) of a model."""
     lm = frozen_model(model)
     return {"unembedding": lm.unembedding} | ({} if lm.bias is None else {"bias": lm.bias})
 
@@ -46,50 +43,35 @@ def unembedding_of(model: str) -> Unembedding:
     return Unembedding(**{name: x.to(best_device()) for name, x in last_layer(model).items()})
 
 
-# ---- texts -------------------------------------------------------------------------------------
-
-
-def training_texts(lm: LanguageModel, pairs: pd.DataFrame, chat: bool = False) -> list[Text]:
-    """Prompts and good outputs (columns prompt, output), the first MAX_TOKENS of each output.
-    `chat`: prompts are turns of a chat, where the model has a template.
-    """
-    # a word has at least one token
-    outputs = [" ".join(output.split(" ")[:MAX_TOKENS]) for output in pairs["output"]]
-    texts = lm.encode(pairs["prompt"].tolist(), outputs, chat and lm.has_turns)
-    return [Text(text.ids[: text.start + MAX_TOKENS], text.start, text.source) for text in texts]
-
-
-def _instructions() -> str:
-    return corpora.fingerprint("instructions")
-
-
-@cached(version=1, built_on=[smollm2_folder, translation_model], data=_instructions)
+@cached(
+    version=1,
+    built_on=[smollm2_folder, translation_model],
+    data=lambda: corpora.fingerprint("instructions"),
+)
 def own_samples(split: str, count: int, model: str) -> pd.DataFrame:
     """Prompts of the instructions, answered by the model itself: sampled from its distribution."""
-    lm, prompts = (
-        frozen_model(model),
-        corpora.examples("instructions", split, count)["prompt"].tolist(),
-    )
+    lm, table = frozen_model(model), corpora.examples("instructions", split, count)[["prompt"]]
+    prompts = table["prompt"].tolist()
     asked = as_turns(lm.tokenizer, prompts) if lm.has_turns else prompts
-    outputs = lm.continuations(asked, MAX_TOKENS, seed=0 if split == "train" else 1)
-    table = pd.DataFrame({"prompt": prompts, "output": outputs})
+    seed = 0 if split == "train" else 1
+    table = table.assign(output=lm.continuations(asked, MAX_TOKENS, seed))
     return table[table["output"].str.strip() != ""].reset_index(drop=True)
-
-
-# ---- positions ---------------------------------------------------------------------------------
 
 
 @cached(version=1, built_on=[own_samples], data=data_of)
 def corpus_states(corpus: str, split: str, count: int, model: str) -> dict[str, Tensor]:
-    """Response positions of training texts, in their order: `states` (N, d), `gold` (N,), `text`
-    (N,) its number.
+    """Response positions of texts, the first MAX_TOKENS of each output: `states` (N, d), `gold`
+    (N,), `text` (N,), the number of the text.
     """
     if corpus in MIXTURES:
         return _by_turns([corpus_states(one, split, count, model) for one in MIXTURES[corpus]])
-    lm = frozen_model(model)
-    own = corpus == "own-samples"
+    lm, own = frozen_model(model), corpus == "own-samples"
     pairs = own_samples(split, count, model) if own else corpora.examples(corpus, split, count)
-    texts = training_texts(lm, pairs, own or corpora.corpus(corpus).chat)
+    # a word has at least one token
+    outputs = [" ".join(output.split(" ")[:MAX_TOKENS]) for output in pairs["output"]]
+    turns = lm.has_turns and (own or corpora.corpus(corpus).chat)
+    texts = lm.encode(pairs["prompt"].tolist(), outputs, turns)
+    texts = [replace(text, ids=text.ids[: text.start + MAX_TOKENS]) for text in texts]
     number = torch.from_numpy(text_numbers(texts))
     return {"states": lm.hidden_states(texts), "gold": gold_tokens(texts), "text": number}
 
@@ -99,16 +81,14 @@ def _by_turns(corpora: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     largest of them has alone; a rest that has no partner is left out.
     """
     texts = [
-        list(
-            zip(*(one[name].split(one["text"].bincount().tolist()) for name in ("states", "gold")))
-        )
+        zip(*(one[name].split(one["text"].bincount().tolist()) for name in ("states", "gold")))
         for one in corpora
     ]
     mixed = [text for turn in zip(*texts) for text in turn]
-    ends, budget = np.cumsum([len(gold) for _, gold in mixed]), max(len(o["gold"]) for o in corpora)
-    mixed = mixed[: int(np.searchsorted(ends, budget)) + 1]
+    sizes, budget = torch.tensor([len(g) for _, g in mixed]), max(len(o["gold"]) for o in corpora)
+    mixed = mixed[: int((sizes.cumsum(0) < budget).sum()) + 1]
     states, gold = (torch.cat(one) for one in zip(*mixed))
-    number = torch.arange(len(mixed)).repeat_interleave(torch.tensor([len(g) for _, g in mixed]))
+    number = torch.arange(len(mixed)).repeat_interleave(sizes[: len(mixed)])
     return {"states": states, "gold": gold, "text": number}
 
 
@@ -119,12 +99,10 @@ def corpus_negatives(
     """Negatives of every sampler (N, rounds * K): for training ROUNDS sets, else one. Unigram
     frequencies are those of the labels of `train_texts` training texts.
     """
-    known = corpus_states(corpus, split, count, model)
+    known, lm = corpus_states(corpus, split, count, model), unembedding_of(model)
     rounds, seed = (ROUNDS, 0) if split == "train" else (1, 1)
-    options = {"rounds": rounds, "seed": seed, "mode": dominant}
-    frequencies = unigram(corpus, train_texts, model)
-    lm = unembedding_of(model)
-    return draw_negatives(lm, known["states"], known["gold"], frequencies, **options)
+    where = known["states"], known["gold"], unigram(corpus, train_texts, model)
+    return draw_negatives(lm, *where, rounds, dominant, seed)
 
 
 def unigram(corpus: str, train_texts: int, model: str) -> TokenFrequencies:
@@ -135,8 +113,8 @@ def unigram(corpus: str, train_texts: int, model: str) -> TokenFrequencies:
 
 def positions(model: str, training: dict, split: str) -> Positions:
     """Training or validation positions for `training` (see `lib.quality.experiments`)."""
-    corpus, train_texts = training["corpus"], training["train_texts"]
-    count = train_texts if split == "train" else training["validation_texts"]
+    corpus, texts = training["corpus"], training["train_texts"]
+    count = texts if split == "train" else training["validation_texts"]
     known = corpus_states(corpus, split, count, model)
-    drawn = corpus_negatives(corpus, split, count, train_texts, model, training["dominant"])
+    drawn = corpus_negatives(corpus, split, count, texts, model, training["dominant"])
     return Positions(known["states"], known["gold"], drawn)

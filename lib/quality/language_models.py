@@ -8,28 +8,16 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from lib.study.models import (
-    as_turns,
-    best_device,
-    computes_in_bfloat16,
-    pad,
-    pretrained_name,
-    prompt_ids,
-    token_ids,
-)
+from lib.study import models
 from lib.study.paths import progress
 
 # options of `generate`: the model's own distribution, whatever its configuration says
-SAMPLING = {"do_sample": True, "top_k": 0, "top_p": 1.0, "temperature": 1.0}
-SAMPLING |= {"repetition_penalty": 1.0}
+SAMPLING = dict(do_sample=True, top_k=0, top_p=1.0, temperature=1.0, repetition_penalty=1.0)
 
 
 @dataclass(frozen=True)
 class Text:
-    """Token ids of a prompt and the output after it; those from `start` on are the output's.
-
-    `source`: what the encoder of an encoder-decoder model reads; empty for a causal model.
-    """
+    """Token ids of a prompt, from `start` on of the output; `source`: what an encoder reads."""
 
     ids: tuple[int, ...]
     start: int
@@ -41,9 +29,7 @@ class Text:
 
 
 class Unembedding:
-    """The last layer of a frozen model, hidden state -> logits: `unembedding` (V, d) and `bias`
-    (V,) or None. Copy them before training anything.
-    """
+    """The last layer of a frozen model: `unembedding` (V, d) and `bias` (V,) or None."""
 
     def __init__(self, unembedding: Tensor, bias: Tensor | None = None):
         self.unembedding, self.bias = unembedding.detach(), bias
@@ -72,18 +58,16 @@ class LanguageModel(Unembedding):
 
     @classmethod
     def load(cls, name: str, dtype: torch.dtype | None = None) -> "LanguageModel":
-        """By name (see `lib.study.models`), on a GPU where there is one.
-
-        `dtype`, unless given: bfloat16 on a GPU with such arithmetic for a model that is stored in
-        it, float32 for all others, and on CPUs. So nothing is rounded on loading, and a head
-        trained on one machine belongs to the model on every other.
-        Raises ValueError or FileNotFoundError where it is unknown, missing or broken.
+        """By name (see `lib.study.models`), on a GPU where there is one. `dtype`, unless given:
+        bfloat16 on a GPU for a model that is stored in it, else float32: nothing is rounded, and a
+        head belongs to its model on every machine. ValueError or FileNotFoundError where it is
+        unknown, missing or broken.
         """
-        place, device = pretrained_name(name), best_device()
+        place, device = models.pretrained_name(name), models.best_device()
         try:
             if dtype is None:
                 stored = AutoConfig.from_pretrained(place).dtype
-                wanted = stored == torch.bfloat16 and computes_in_bfloat16(device)
+                wanted = stored == torch.bfloat16 and models.computes_in_bfloat16(device)
                 dtype = torch.bfloat16 if wanted else torch.float32
             model = cls._loader.from_pretrained(place, dtype=dtype)
             tokenizer = AutoTokenizer.from_pretrained(place)
@@ -99,38 +83,35 @@ class LanguageModel(Unembedding):
 
     def is_token(self, text: str) -> bool:
         """Whether a text is one token."""
-        return len(token_ids(self.tokenizer, [text])[0]) == 1
+        return len(models.token_ids(self.tokenizer, [text])[0]) == 1
 
     def encode(self, prompts: list[str], outputs: list[str], chat: bool = False) -> list[Text]:
-        """Token ids of prompts and outputs, which are tokenised apart, so that an output's tokens
-        do not depend on the prompt. An empty prompt becomes the token that starts texts.
-
-        `chat`: each prompt is the user's turn of the chat template. Raises ValueError for an empty
-        output, or one that does not fit the context together with its prompt.
+        """Token ids of prompts (`chat`: the user's turns of the chat template) and outputs, which
+        are tokenised apart. An empty prompt becomes the token that starts texts. ValueError for an
+        empty output, or one that does not fit the context together with its prompt.
         """
         if len(prompts) != len(outputs):
             raise ValueError(f"{len(prompts)} prompts but {len(outputs)} outputs")
         if not prompts:
             return []
-        before = prompt_ids(self.tokenizer, as_turns(self.tokenizer, prompts) if chat else prompts)
+        turns = models.as_turns(self.tokenizer, prompts) if chat else prompts
+        before = models.prompt_ids(self.tokenizer, turns)
         first, texts = self._first(), []
-        for number, (start, output) in enumerate(zip(before, token_ids(self.tokenizer, outputs))):
+        after = models.token_ids(self.tokenizer, outputs)
+        for number, (start, output) in enumerate(zip(before, after)):
             ids = (*(start or first), *output)
             if not output:
                 raise ValueError(f"output {number} is empty: there is no token to score")
-            if self.context is not None and len(ids) > self.context:
-                counted = f"{len(ids)} tokens with its prompt; the context holds {self.context}"
-                raise ValueError(f"output {number} has {counted}")
+            if len(ids) > (self.context or len(ids)):
+                many = f"output {number} has {len(ids)} tokens with its prompt"
+                raise ValueError(f"{many}; the context holds {self.context}")
             texts.append(Text(ids, len(ids) - len(output)))
         return texts
 
     @torch.no_grad()
     def hidden_states(self, texts: list[Text], tokens_per_batch: int = 4096) -> Tensor:
         """Last hidden states (after the final norm) at the positions that predict each output
-        token, in the order of the texts. (N, d) float32 on the CPU
-
-        Texts of similar length share a batch. Padded, the `ids` of a batch and its sources hold at
-        most `tokens_per_batch` tokens each, or one text. ValueError for no texts.
+        token, in the order of the texts. (N, d) float32 on the CPU. ValueError for no texts.
         """
         if not texts:
             raise ValueError("no texts: there is no position to compute hidden states of")
@@ -152,30 +133,36 @@ class LanguageModel(Unembedding):
 
     @torch.no_grad()
     def continuations(
-        self, prompts: list[str], max_tokens: int, seed: int, greedy: bool = False, batch: int = 64
+        self, prompts: list[str], max_tokens: int, seed: int, greedy: bool = False
     ) -> list[str]:
         """One continuation a prompt, sampled from the model's own distribution, or with `greedy` of
         the likeliest token at each step. The same list and seed give the same samples.
         """
+        ids, padding = models.prompt_ids(self.tokenizer, prompts), self.tokenizer.eos_token_id
         options = {**SAMPLING, "do_sample": not greedy, "max_new_tokens": max_tokens}
-        ids, padding = prompt_ids(self.tokenizer, prompts), self.tokenizer.eos_token_id
-        order, outputs = sorted(range(len(ids)), key=lambda i: len(ids[i])), [""] * len(ids)
+
+        def padded(rows: list[list[int]], value: int) -> Tensor:  # on the left
+            return models.pad([row[::-1] for row in rows], value).flip(1).to(self.device)
+
+        def write(rows: list[list[int]]) -> Tensor:
+            read, mask = padded(rows, padding), padded([[1] * len(row) for row in rows], 0)
+            known = {"attention_mask": mask, "pad_token_id": padding}
+            return self.model.generate(read, **known, **options)[:, read.shape[1] :]
+
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            for start in progress(range(0, len(order), batch), "sampling"):
-                group = order[start : start + batch]  # of similar length, padded on the left
-                missing = [len(ids[group[-1]]) - len(ids[i]) for i in group]
-                rows = [[padding] * count + ids[i] for i, count in zip(group, missing)]
-                mask = [[0] * count + [1] * len(ids[i]) for i, count in zip(group, missing)]
-                rows, mask = (torch.tensor(x, device=self.device) for x in (rows, mask))
-                out = self.model.generate(
-                    rows, attention_mask=mask, pad_token_id=padding, **options
-                )
-                written = out[:, rows.shape[1] :]
-                texts = self.tokenizer.batch_decode(written, skip_special_tokens=True)
-                for i, text in zip(group, texts):
-                    outputs[i] = text
-        return outputs
+            return self._in_batches(
+                ids, np.argsort([len(row) for row in ids], kind="stable"), write
+            )
+
+    def _in_batches(self, ids: list[list[int]], order, write, batch: int = 64) -> list[str]:
+        """Texts of the tokens that `write` makes of rows of ids, so many at a time."""
+        texts = np.full(len(ids), "", object)
+        for start in progress(range(0, len(ids), batch), "writing"):
+            rows = order[start : start + batch]
+            tokens = write([ids[i] for i in rows])
+            texts[rows] = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        return texts.tolist()
 
     def _first(self) -> list[int]:
         """Ids before an output without a prompt."""
@@ -187,10 +174,8 @@ class LanguageModel(Unembedding):
         return getattr(self.model.get_output_embeddings(), "bias", None)
 
     def _batch(self, texts: list[Text]) -> dict[str, Tensor]:
-        """Inputs of the model, padded on the right. Only lengths decide what is padding: many
-        models use a text token as padding.
-        """
-        ids = pad([text.ids for text in texts], 0)
+        """Padded on the right. Only lengths decide what is padding: it may be a text token."""
+        ids = models.pad([text.ids for text in texts], 0)
         lengths = torch.tensor([len(text.ids) for text in texts])
         mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
         return {"input_ids": ids.to(self.device), "attention_mask": mask.to(self.device)}
@@ -201,9 +186,7 @@ class LanguageModel(Unembedding):
 
     @torch.no_grad()
     def _check(self) -> None:
-        """Hidden state times unembedding must be the model's own logits: some models scale or cap
-        them afterwards.
-        """
+        """Some models scale or cap their logits after the unembedding."""
         batch = self._batch([Text((1, 2, 3, 4), 1, source=(1, 2, 3, 4))])
         ours = self.logits(self._states(batch)[0])
         if not torch.allclose(ours, self.model(**batch).logits[0].float(), rtol=1e-2, atol=1e-2):

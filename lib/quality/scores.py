@@ -10,6 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from scipy.sparse import csr_array
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from lib.quality.language_models import LanguageModel, Text, Unembedding
@@ -21,6 +26,7 @@ from lib.study.paths import progress
 JOINS = ("mean", "log-mean", "product", "min")
 WORST = "worst-5"  # a join: the mean of the five worst tokens
 FITTED_ON = 4096  # validation positions that fit `rescale` and `softmax-power`
+FOLDS, PENALTIES = 5, 10.0 ** np.arange(0, 7)  # of the rival, to choose from
 
 # ---- what every untrained score is a function of -----------------------------------------------
 
@@ -31,24 +37,24 @@ def facts_of(next_token: NextToken, ids: Tensor, unigram: TokenFrequencies | Non
     renormalised; with frequencies `unigram` u and `unigram_rest`.
     """
     root, dominant = next_token.roots(ids), next_token.is_dominant(ids)
-    p, mass = next_token.probability(ids), next_token.probability(next_token.dominant).sum(1)
-    total = next_token.root.sum(1, keepdim=True)
-    rest = total - next_token.roots(next_token.dominant).sum(1, keepdim=True)
+    out, total = next_token.dominant, next_token.root.sum(1, keepdim=True)
+    p, mass = next_token.probability(ids), next_token.probability(out).sum(1, keepdim=True)
+    rest = total - next_token.roots(out).sum(1, keepdim=True)
     facts = {
         "probability": p,
         "logprob": 2 * root.log() - next_token.total[:, None].log(),
         "dominant": dominant,
-        "boostedprob": torch.where(dominant, mass[:, None], p),
+        "boostedprob": torch.where(dominant, mass, p),
         "flattened": root / total,
         "flattened_rest": torch.where(dominant, 0.0, root / rest.clamp(min=1e-12 * total)),
     }
     if unigram is not None:
-        u, out = unigram.probabilities.to(p), next_token.dominant
+        u = unigram.probabilities.to(p)
         left = 1 - (u[out.clamp(min=0)] * (out >= 0)).sum(1, keepdim=True)
         facts |= {"unigram": u[ids], "unigram_rest": u[ids] / left.clamp(min=1e-12)}
-        even = 1 / next_token.vocabulary
         even_rest = 1 / (next_token.vocabulary - (out >= 0).sum(1, keepdim=True)).clamp(min=1)
-        facts |= {"even": torch.full_like(p, even), "even_rest": even_rest.expand_as(p).to(p)}
+        facts["even"] = torch.full_like(p, 1 / next_token.vocabulary)
+        facts["even_rest"] = even_rest.expand_as(p).to(p)
     return facts
 
 
@@ -78,9 +84,8 @@ def closed_form(facts: dict, unigram=5, flattened=5, excluded=True, uniform=0) -
 
         sigma(z_v) = p_v / (p_v + (1 - p_v) n_v),   n_v = K_u u_v + K_q q_v
 
-    v is positive with probability p_v, and negative whenever another token is gold and v is drawn
-    (u, q renormalised after exclusion; that excluding gold rescales the draws a little is
-    neglected). With exclusion a dominant token is never negative: its score is 1. Any shape.
+    u, q renormalised after exclusion; that excluding gold rescales the draws a little is neglected.
+    With exclusion a dominant token is never negative: its score is 1. Any shape.
     """
     rest = "_rest" if excluded else ""
     drawn = flattened * facts["flattened" + rest]
@@ -106,7 +111,7 @@ def closed_form_name(sampler: str) -> str:
     return "closed-form" if sampler == METHOD else f"closed-form:{sampler}"
 
 
-# ---- two fitted numbers ------------------------------------------------------------------------
+# ---- scores of tokens --------------------------------------------------------------------------
 
 
 class Fitted(NamedTuple):
@@ -125,22 +130,15 @@ def fit_scores(lm: Unembedding, held_out: Positions) -> Fitted:
     scale, shift = fit_start(facts["logit"][present], labels[present])
     log_p, right = facts["logprob"][present].double().clamp(max=-1e-9), labels[present].bool()
     powers = torch.logspace(-2, 0.5, 101, dtype=torch.float64)
-    losses = [
-        -(a * log_p[right]).sum() - (-(a * log_p[~right]).exp()).log1p().sum() for a in powers
-    ]
-    return Fitted(scale, shift, float(powers[int(torch.stack(losses).argmin())]))
-
-
-# ---- scores of tokens --------------------------------------------------------------------------
+    losses = [a * log_p[right].sum() + (-(a * log_p[~right]).exp()).log1p().sum() for a in powers]
+    return Fitted(scale, shift, float(powers[int(torch.stack(losses).argmax())]))
 
 
 def untrained_scores(
     lm, states, gold, unigram=None, fitted=None, samplers=(METHOD,), mode="last"
 ) -> pd.DataFrame:
-    """Scores of one token a position, a column each, float32. states (N, d), gold (N,)
-
-    Without `unigram` (TokenFrequencies) there are no closed forms, which `closed_form_name` names,
-    without `fitted` (Fitted) no `rescale` and `softmax-power`.
+    """Scores of one token a position, a column each, float32. states (N, d), gold (N,). Closed
+    forms need `unigram` (TokenFrequencies), `rescale` and `softmax-power` need `fitted` (Fitted).
     """
     facts = token_facts(lm, states, gold[:, None], unigram, mode)
     columns = {"softmax": facts["probability"]}
@@ -157,16 +155,11 @@ def untrained_scores(
 def token_scores(
     lm: LanguageModel, texts: list[Text], unigram=None, fitted=None, heads: dict | None = None
 ) -> pd.DataFrame:
-    """Scores of every output token: columns `text` (number), `token_id`, those of
-    `untrained_scores`, and one a head.
-    """
+    """Every output token: `text` (number), `token_id`, `untrained_scores`, a column a head."""
     states, gold = lm.hidden_states(texts), gold_tokens(texts)
-    table = untrained_scores(lm, states, gold, unigram, fitted)
-    for name, head in (heads or {}).items():
-        table[name] = head_scores(head, states, gold)
-    table.insert(0, "text", text_numbers(texts))
-    table.insert(1, "token_id", gold.numpy())
-    return table
+    known = pd.DataFrame({"text": text_numbers(texts), "token_id": gold.numpy()})
+    by_head = {name: head_scores(head, states, gold) for name, head in (heads or {}).items()}
+    return known.join(untrained_scores(lm, states, gold, unigram, fitted)).assign(**by_head)
 
 
 @torch.no_grad()
@@ -174,10 +167,9 @@ def head_scores(head: SigmoidHead, states: Tensor, token_ids: Tensor) -> np.ndar
     """sigmoid(z) of one token a position: a gather, nothing of the size of the vocabulary.
     (N, d), (N,) -> (N,)
     """
-    device, size = head.bias.device, 8192
-    pairs = zip(states.split(size), token_ids[:, None].split(size))
-    values = [head(h.to(device), ids.to(device)).sigmoid().cpu() for h, ids in pairs]
-    return torch.cat(values)[:, 0].numpy()
+    batches = zip(states.split(8192), token_ids[:, None].split(8192))
+    moved = ([x.to(head.bias.device) for x in batch] for batch in batches)
+    return torch.cat([head(*batch).sigmoid().cpu() for batch in moved])[:, 0].numpy()
 
 
 @torch.no_grad()
@@ -190,12 +182,13 @@ def softmax_head_scores(head: SigmoidHead, states: Tensor, token_ids: Tensor) ->
     return torch.cat(values)[:, 0].numpy()
 
 
+# ---- scores of texts ---------------------------------------------------------------------------
+
+
 def join(scores: np.ndarray, text: np.ndarray, how: str = "mean") -> np.ndarray:
     """One score a text from those of its tokens. scores (N,), text (N,) numbers in rising order
-    without gaps -> (T,). ValueError for an unknown way.
-
-    `mean`, `min`, `worst-5`; for scores in [0, 1] also `log-mean` and `product`, both as
-    logarithms: the same order, no underflow.
+    without gaps -> (T,). `mean`, `min`, `worst-5`; for scores in [0, 1] also `log-mean` and
+    `product`, both as logarithms: no underflow. ValueError for an unknown way.
     """
     scores = np.asarray(scores, float)
     starts = np.flatnonzero(np.r_[True, text[1:] != text[:-1]])
@@ -210,3 +203,35 @@ def join(scores: np.ndarray, text: np.ndarray, how: str = "mean") -> np.ndarray:
         raise ValueError(f"unknown way {how!r} to join: choose from {', '.join((*JOINS, WORST))}")
     sums = np.add.reduceat(scores if how == "mean" else np.log(np.maximum(scores, 1e-30)), starts)
     return sums if how == "product" else sums / size
+
+
+def mean_states(states: Tensor, text: np.ndarray) -> np.ndarray:
+    """Mean over the tokens of each text. states (N, d), text (N,) numbers from 0 -> (T, d)"""
+    weights = 1 / np.bincount(text)[text]
+    return csr_array((weights, (text, np.arange(len(text))))) @ np.asarray(states)
+
+
+def fit_rival(features: np.ndarray, gold: np.ndarray, groups: np.ndarray) -> GridSearchCV:
+    """The supervised rival: ridge regression on mean states, its penalty of least squared error on
+    held-out groups; `predict` gives scores. features (N, d), gold (N,), groups (N,). ValueError for
+    fewer than two groups.
+    """
+    pipeline, choices = make_pipeline(StandardScaler(), Ridge()), {"ridge__alpha": PENALTIES}
+    search = GridSearchCV(pipeline, choices, scoring="neg_mean_squared_error", cv=_folds(groups))
+    return search.fit(features, gold, groups=groups)
+
+
+def cross_fitted(features: np.ndarray, gold: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Score of each text by a rival fitted, penalty and all, on the other folds of groups. (N,)"""
+    scores = np.empty(len(gold))
+    for train, test in _folds(groups).split(features, gold, groups):
+        rival = fit_rival(features[train], gold[train], groups[train])
+        scores[test] = rival.predict(features[test])
+    return scores
+
+
+def _folds(groups: np.ndarray) -> GroupKFold:
+    count = len(np.unique(groups))
+    if count < 2:
+        raise ValueError(f"a rival needs at least two groups to learn from, not {count}")
+    return GroupKFold(min(FOLDS, count))

@@ -1,5 +1,5 @@
 """Training one Sigmoid Head: hidden states and negatives are computed once, then every head learns
-from them in seconds; for more text than memory holds states of, block by block (`streamed`).
+from them in seconds.
 """
 
 import math
@@ -26,15 +26,11 @@ Loss = Callable[[SigmoidHead, Tensor, Tensor, Tensor], Tensor]  # of a head and 
 
 @dataclass
 class Positions:
-    """The response positions of some texts, in the order of the texts.
+    """The response positions of some texts, in the order of the texts."""
 
-    hidden_states (N, d) float32; gold (N,); negatives: {sampler: (N, rounds * K) int32}, -1 where
-    there is none.
-    """
-
-    hidden_states: Tensor
-    gold: Tensor
-    negatives: dict[str, Tensor]
+    hidden_states: Tensor  # (N, d) float32
+    gold: Tensor  # (N,)
+    negatives: dict[str, Tensor]  # by sampler (N, rounds * K) int32; -1: there is none
 
     def __len__(self) -> int:
         return len(self.gold)
@@ -48,8 +44,7 @@ class Positions:
         there are. All (N, 1 + K)
         """
         ids = torch.cat([self.gold[:, None], self.negatives[sampler][:, :NEGATIVES].long()], 1)
-        labels = torch.zeros(ids.shape)
-        labels[:, 0] = 1
+        labels = (torch.arange(ids.shape[1]) == 0).float().expand_as(ids)
         return ids.clamp(min=0), labels, ids >= 0
 
 
@@ -66,8 +61,8 @@ def text_numbers(texts: list[Text]) -> np.ndarray:
 def draw_negatives(
     lm, states, gold, unigram, rounds=1, mode="last", seed=0, samplers=SAMPLERS
 ) -> dict[str, Tensor]:
-    """`rounds` sets of K negatives a position from every sampler: an Unembedding, states (N, d),
-    gold (N,), TokenFrequencies -> {sampler: (N, rounds * K) int32}.
+    """`rounds` sets of K negatives a position from every sampler, as in Positions: an Unembedding,
+    states (N, d), gold (N,), TokenFrequencies.
     """
     generator = torch.Generator(lm.device).manual_seed(seed)
     shape = len(gold), rounds * NEGATIVES
@@ -85,9 +80,6 @@ def collect(lm: LanguageModel, texts: list[Text], unigram, **options) -> Positio
     """Hidden states and, with the options of `draw_negatives`, negatives of texts."""
     states, gold = lm.hidden_states(texts), gold_tokens(texts)
     return Positions(states, gold, draw_negatives(lm, states, gold, unigram, **options))
-
-
-# ---- the start -------------------------------------------------------------------------------
 
 
 def fitted_start(lm: Unembedding, positions: Positions, sampler: str) -> tuple[float, float]:
@@ -109,76 +101,37 @@ def full_start(lm: Unembedding, positions: Positions) -> tuple[float, float]:
     return fit_start(logits.flatten(), labels.flatten())
 
 
-# ---- batches, without end ----------------------------------------------------------------------
+# ---- learning ----------------------------------------------------------------------------------
 
 
 def shuffled(positions: Positions, sampler: str, size: int, seed: int = 0) -> Iterator[Batch]:
-    """Batches of `size` positions. Every pass over them is shuffled by the seed and uses its own
-    round of negatives, round after round. ValueError where there is nothing to learn from.
+    """Batches of `size` positions without end. Every pass over them is shuffled by the seed and
+    uses its own round of negatives; a rest that fills no batch is left out, fewer positions than a
+    batch are one. ValueError where there is nothing to learn from.
     """
     rng, rounds = np.random.default_rng(seed), positions.negatives[sampler].shape[1] // NEGATIVES
     if len(positions) == 0 or rounds == 0:
         raise ValueError(f"nothing to train on: {len(positions)} positions, {rounds} negatives")
     order, turn = rng.permutation(len(positions)), int(rng.integers(rounds))
     while True:
-        yield from _pass(positions, sampler, size, order, turn)
+        drawn = slice(turn * NEGATIVES, (turn + 1) * NEGATIVES)
+        for start in range(0, max(1, len(order) - size + 1), size):
+            index = torch.from_numpy(order[start : start + size])
+            negatives = positions.negatives[sampler][index, drawn].long()
+            yield positions.hidden_states[index], positions.gold[index], negatives
         order, turn = rng.permutation(len(positions)), (turn + 1) % rounds
-
-
-def streamed(
-    lm, texts, unigram, sampler, size, seed=0, positions_per_block=131_072
-) -> Iterator[Batch]:
-    """`shuffled`, where hidden states are computed block by block, used once, and forgotten: kept,
-    they are 4 d bytes a position, 700 GB for 900,000 instructions with OLMo-2 1B; a block is 1 GB.
-    The price is a forward pass of the language model in every pass over the texts, for new
-    negatives in each.
-    """
-    order, draws = np.random.default_rng(seed), np.random.default_rng((seed, 1))
-    for block in blocks(texts, positions_per_block, seed):
-        own = {"seed": int(draws.integers(2**62)), "samplers": (sampler,)}
-        positions = collect(lm, block, unigram, **own)
-        yield from _pass(positions, sampler, size, order.permutation(len(positions)), 0)
-
-
-def blocks(texts: list[Text], positions_per_block: int, seed: int) -> Iterator[list[Text]]:
-    """Passes over the texts without end, each in a new order, cut into blocks of about that many
-    output tokens: at most one text more.
-    """
-    rng = np.random.default_rng((seed, 2))
-    while True:
-        order = rng.permutation(len(texts))
-        number = (np.cumsum([len(texts[i].output) for i in order]) - 1) // positions_per_block
-        for block in np.split(order, np.flatnonzero(np.diff(number)) + 1):
-            yield [texts[i] for i in sorted(block)]
-
-
-def _pass(positions: Positions, sampler: str, size: int, order, turn: int) -> Iterator[Batch]:
-    """Positions in this order (N,), with one round of negatives. A rest that fills no batch is left
-    out; fewer positions than a batch are one.
-    """
-    drawn = slice(turn * NEGATIVES, (turn + 1) * NEGATIVES)
-    for start in range(0, max(1, len(order) - size + 1), size):
-        index = torch.from_numpy(order[start : start + size])
-        negatives = positions.negatives[sampler][index, drawn].long()
-        yield positions.hidden_states[index], positions.gold[index], negatives
-
-
-# ---- learning ----------------------------------------------------------------------------------
 
 
 def fit(
     head: SigmoidHead,
     batches: Iterator[Batch],
-    *,
     updates: int,
     learning_rate: float,
     loss: Loss = sampled_loss,
     watch: Callable[[int], None] = lambda update: None,
 ) -> list[float]:
     """Train a head in place, one update a batch; return the loss of each. `watch(update)` is called
-    before each update and once after the last.
-
-    RuntimeError under several processes: sparse gradients are not shared, and one is enough.
+    before each update and once after the last. RuntimeError under several processes.
     """
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         raise RuntimeError("a head is trained by one process: start it without `accelerate launch`")
@@ -204,15 +157,14 @@ def fit(
 
 @torch.no_grad()
 def held_out_loss(head, positions: Positions, sampler: str, loss: Loss = sampled_loss) -> float:
-    """Loss on positions that the head never saw, with the first round of a sampler's negatives.
-    Nats a position.
-    """
+    """Loss with the first round of a sampler's negatives. Nats a position."""
     negatives = positions.negatives[sampler][:, :NEGATIVES].long()
-    columns = (x.split(1024) for x in (positions.hidden_states, positions.gold, negatives))
-    sums = [
-        loss(head, *(x.to(head.bias.device) for x in b)).item() * len(b[0]) for b in zip(*columns)
-    ]
-    return sum(sums) / len(positions)
+    total = 0.0
+    for batch in zip(
+        *(x.split(1024) for x in (positions.hidden_states, positions.gold, negatives))
+    ):
+        total += loss(head, *(x.to(head.bias.device) for x in batch)).item() * len(batch[0])
+    return total / len(positions)
 
 
 def best_learning_rate(loss_at: Callable[[float], float]) -> float:
@@ -220,13 +172,13 @@ def best_learning_rate(loss_at: Callable[[float], float]) -> float:
     the best has a worse neighbour on either side (or the grid ends). A loss that is not finite
     counts as the largest number.
     """
-    losses: dict[float, float] = {}
-    best = LEARNING_RATES.index(FIRST_RATE)
-    near = LEARNING_RATES[best - 1 : best + 2]
-    while untried := [rate for rate in near if rate not in losses]:
+    losses, best = {}, FIRST_RATE
+    while True:
+        place = LEARNING_RATES.index(best)
+        near = LEARNING_RATES[max(0, place - 1) : place + 2]
+        if not (untried := [rate for rate in near if rate not in losses]):
+            return best
         for rate in untried:
             loss = loss_at(rate)
             losses[rate] = loss if math.isfinite(loss) else sys.float_info.max
-        best = LEARNING_RATES.index(min(losses, key=losses.get))
-        near = LEARNING_RATES[max(0, best - 1) : best + 2]
-    return min(losses, key=losses.get)
+        best = min(losses, key=losses.get)

@@ -1,31 +1,71 @@
-"""A small translation model, trained from scratch on Multi30k en-de (captions of photographs): the
-paper's own setting at laptop size.
-
-Trained without label smoothing: that would buy a little BLEU, but it moves a tenth of the
-probability to arbitrary tokens, which then appear in samples and in every softmax score.
+"""Encoder-decoder models (BART, Marian, T5, ...) behind the interface of LanguageModel, and a small
+translation model trained on Multi30k en-de: the paper's own setting at laptop size. It learns
+without label smoothing, which would move a tenth of the probability to arbitrary tokens.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
-from sacrebleu.metrics import BLEU, CHRF
 from torch import Tensor
-from transformers import BartForConditionalGeneration
+from transformers import AutoModelForSeq2SeqLM, BartForConditionalGeneration
 
 from lib.corpora import fingerprint, load
-from lib.quality.encoder_decoder import EncoderDecoder
-from lib.quality.language_models import SAMPLING
+from lib.quality.language_models import SAMPLING, LanguageModel, Text
 from lib.study.cache import cached, checkpoint_file
-from lib.study.models import configuration, seq2seq_batch, source_batch, train_tokenizer
-from lib.study.paths import progress
+from lib.study.models import configuration, pad, seq2seq_batch, source_batch, train_tokenizer
 from lib.study.training import train
 
-DATASET = "multi30k-en-de"
-BEAMS = 5
-MAX_TOKENS = 100  # of a translation; the longest reference of the training split has 63
 
+class EncoderDecoder(LanguageModel):
+    """A frozen encoder-decoder model with its tokenizer; hidden states are those of the decoder.
+
+    A prompt is what the encoder reads. `ids` of a Text: the decoder's start token (and the forced
+    first one of BART-large, mBART), then the output. EOS is not scored.
+    """
+
+    _loader = AutoModelForSeq2SeqLM
+
+    def encode(self, prompts: list[str], outputs: list[str], chat: bool = False) -> list[Text]:
+        """ValueError for `chat`, an empty output or source, or one that does not fit the model."""
+        if chat:
+            raise ValueError("an encoder-decoder model has no chat template")
+        texts = super().encode([""] * len(prompts), outputs)
+        sources = self.tokenizer(list(prompts), verbose=False)["input_ids"] if texts else []
+        for number, source in enumerate(sources):
+            if not 0 < len(source) <= (self.context or len(source)):
+                room = f"the encoder holds 1 to {self.context}"
+                raise ValueError(f"prompt {number} has {len(source)} tokens; {room}")
+        return [replace(text, source=tuple(source)) for text, source in zip(texts, sources)]
+
+    def _first(self) -> list[int]:
+        settings = self.model.generation_config
+        start = (settings.decoder_start_token_id, settings.forced_bos_token_id)
+        return [token for token in start if token is not None]
+
+    def _bias(self) -> Tensor | None:
+        constant = getattr(self.model, "final_logits_bias", None)  # BART and Marian: (1, V)
+        return super()._bias() if constant is None else constant[0]
+
+    def _batch(self, texts: list[Text]) -> dict[str, Tensor]:
+        """The decoder needs no mask: it is causal, and padding stands behind each text."""
+        sources = super()._batch([replace(text, ids=text.source) for text in texts])
+        ids = pad([text.ids for text in texts], 0)
+        return sources | {"decoder_input_ids": ids.to(self.device)}
+
+    def _states(self, batch: dict[str, Tensor]) -> Tensor:
+        mask = batch["attention_mask"]
+        encoded = self.model.get_encoder()(batch["input_ids"], attention_mask=mask)[0]
+        options = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask}
+        return self.model.get_decoder()(batch["decoder_input_ids"], **options, use_cache=False)[0]
+
+
+# ---- the translation model ---------------------------------------------------------------------
+
+DATASET = "multi30k-en-de"
+BEAMS, MAX_TOKENS = 5, 100  # of a translation; the longest reference of the training split has 63
 # everything the weights depend on, apart from the training pairs, by the name that results give it
 TRANSLATORS = {
     "tiny-nmt": {  # 5.3 M parameters, about 35 minutes on two cores
@@ -56,9 +96,8 @@ def sentence_pairs(split: str) -> pd.DataFrame:
 @cached(version=1, folder=True, data=lambda: fingerprint(DATASET))
 def translation_model(folder: Path, name: str, options: dict) -> None:
     """Model and tokenizer of one of TRANSLATORS, trained; a run that was stopped goes on."""
-    model, tokenizer = fit_translator(sentence_pairs("train"), **options)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    for trained in fit_translator(sentence_pairs("train"), **options):
+        trained.save_pretrained(folder)
 
 
 def load_translator(name: str) -> EncoderDecoder:
@@ -68,20 +107,12 @@ def load_translator(name: str) -> EncoderDecoder:
     return lm
 
 
-def fit_translator(
-    pairs: pd.DataFrame,
-    vocabulary: int,
-    size: dict,
-    updates: int,
-    tokens_per_batch: int,
-    learning_rate: float,
-    warmup: int,
-):
-    """A BART and its tokenizer, trained on pairs (columns source, target) with cross-entropy."""
+def fit_translator(pairs: pd.DataFrame, vocabulary: int, size: dict, **options):
+    """A BART and its tokenizer, trained on pairs (columns source, target) with cross-entropy;
+    options of `lib.study.training.train`.
+    """
     tokenizer = train_tokenizer([*pairs["source"], *pairs["target"]], vocabulary)
-    sources, targets = (
-        tokenizer(pairs[side].tolist())["input_ids"] for side in ("source", "target")
-    )
+    sources, targets = (tokenizer(pairs[s].tolist())["input_ids"] for s in ("source", "target"))
     torch.manual_seed(0)
     scale = size["d_model"] ** -0.5  # embeddings, which are scaled up, then have unit variance
     model = BartForConditionalGeneration(configuration(vocabulary, **size, init_std=scale))
@@ -89,22 +120,10 @@ def fit_translator(
     def batch(indices: np.ndarray, _rng: np.random.Generator) -> dict[str, Tensor]:
         return seq2seq_batch(model, [sources[i] for i in indices], [targets[i] for i in indices])
 
-    train(
-        model,
-        np.array([(len(target), len(source)) for target, source in zip(targets, sources)]),
-        batch,
-        updates=updates,
-        learning_rate=learning_rate,
-        tokens_per_batch=tokens_per_batch,
-        seed=0,
-        checkpoint=checkpoint_file(),
-        warmup=warmup,
-        description="translation model",
-    )
+    lengths = np.array([(len(target), len(source)) for target, source in zip(targets, sources)])
+    options |= {"checkpoint": checkpoint_file(), "description": "translation model"}
+    train(model, lengths, batch, seed=0, **options)
     return model, tokenizer
-
-
-# ---- translating -----------------------------------------------------------------------------
 
 
 def translate(lm: EncoderDecoder, sources: list[str], beams: int = BEAMS) -> list[str]:
@@ -113,36 +132,19 @@ def translate(lm: EncoderDecoder, sources: list[str], beams: int = BEAMS) -> lis
 
 
 def sample_translations(lm: EncoderDecoder, sources: list[str], seed: int) -> list[str]:
-    """One translation a source, drawn from the model's own distribution; may be empty. The same
-    list and seed give the same samples.
-    """
+    """One a source, drawn from the model's own distribution, by the seed; may be empty."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return _generate(lm, sources, num_beams=1, **SAMPLING)
 
 
 @torch.no_grad()
-def _generate(lm: EncoderDecoder, sources: list[str], batch: int = 64, **options) -> list[str]:
-    """Sources of similar length share a batch."""
-    options = {"max_new_tokens": MAX_TOKENS} | options
+def _generate(lm: EncoderDecoder, sources: list[str], **options) -> list[str]:
     ids = lm.tokenizer(list(sources), verbose=False)["input_ids"] if sources else []
-    longest_first, outputs = sorted(range(len(ids)), key=lambda i: -len(ids[i])), [""] * len(ids)
-    for start in progress(range(0, len(ids), batch), "translating"):
-        rows = longest_first[start : start + batch]
-        inputs = source_batch(lm.model, [ids[row] for row in rows])
-        tokens = lm.model.generate(**inputs, **options)
-        texts = lm.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        for row, text in zip(rows, texts):
-            outputs[row] = text.strip()
-    return outputs
+    longest_first = np.argsort([-len(row) for row in ids], kind="stable")
+    options = {"max_new_tokens": MAX_TOKENS} | options
 
+    def write(rows: list[list[int]]) -> Tensor:
+        return lm.model.generate(**source_batch(lm.model, rows), **options)
 
-def corpus_quality(outputs: list[str], references: list[str]) -> pd.DataFrame:
-    """`metric` (BLEU, chrF; 0 to 100, sacrebleu's defaults), `value`, and the ends `low`, `high` of
-    its 95 % interval (bootstrap over sentences).
-    """
-    rows = []
-    for name, metric in (("BLEU", BLEU()), ("chrF", CHRF())):
-        score = metric.corpus_score(outputs, [references], n_bootstrap=1000)
-        rows.append((name, score.score, score._mean - score._ci, score._mean + score._ci))
-    return pd.DataFrame(rows, columns=["metric", "value", "low", "high"])
+    return [text.strip() for text in lm._in_batches(ids, longest_first, write)]

@@ -14,10 +14,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.quality import rival
 from lib.quality.experiments import HEADS, fitted_scores, load_head, trained_head
 from lib.quality.hidden_states import frozen_model, unembedding_of, unigram
-from lib.quality.scores import JOINS, join, softmax_head_scores
+from lib.quality.scores import (
+    JOINS,
+    cross_fitted,
+    fit_rival,
+    join,
+    mean_states,
+    softmax_head_scores,
+)
 from lib.quality.scores import head_scores as scores_of_head
 from lib.quality.scores import untrained_scores as scores_without_training
 from lib.quality.training import gold_tokens, text_numbers
@@ -151,7 +157,7 @@ def rival_scores(learnt_from: str, task: str, model: str, texts: int) -> pd.Data
     (items, features), (known, examples) = (
         (
             judged_outputs(one, model, texts),
-            rival.mean_states(states["states"], states["text"].numpy()),
+            mean_states(states["states"], states["text"].numpy()),
         )
         for one in (task, learnt_from)
         for states in [output_states(one, model, texts)]
@@ -161,9 +167,9 @@ def rival_scores(learnt_from: str, task: str, model: str, texts: int) -> pd.Data
         here, there = items["with_source"] == source, known["with_source"] == source
         learnt = examples[there], known.loc[there, "gold"].to_numpy(), known.loc[there, "group"]
         if task == learnt_from:
-            score[here] = rival.cross_fitted(*learnt)
+            score[here] = cross_fitted(*learnt)
         else:
-            score[here] = rival.fit(*learnt).predict(features[here])
+            score[here] = fit_rival(*learnt).predict(features[here])
     return items[["id"]].assign(score=score)
 
 

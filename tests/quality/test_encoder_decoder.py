@@ -12,9 +12,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from lib.quality.encoder_decoder import EncoderDecoder
 from lib.quality.scores import token_scores
 from lib.quality.training import gold_tokens
+from lib.quality.translator import EncoderDecoder
 from lib.study.models import train_tokenizer
 
 SIDES = {"encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 32}

@@ -1,4 +1,4 @@
-"""Training a head: the base stays as it is, every position is learnt from, blocks give the same."""
+"""Training a head: the base stays as it is, every position is learnt from."""
 
 import itertools
 
@@ -14,7 +14,6 @@ from lib.quality.training import (
     NEGATIVES,
     Positions,
     best_learning_rate,
-    blocks,
     collect,
     fit,
     fitted_start,
@@ -22,7 +21,6 @@ from lib.quality.training import (
     gold_tokens,
     held_out_loss,
     shuffled,
-    streamed,
     text_numbers,
 )
 from lib.sampler import METHOD, SAMPLERS, TokenFrequencies
@@ -46,10 +44,6 @@ def positions(lm) -> Positions:
 def new_head(lm, rank=None, seed=0) -> SigmoidHead:
     torch.manual_seed(seed)
     return SigmoidHead(lm.unembedding, lm.bias, rank, scale=0.1)
-
-
-def equal(one: SigmoidHead, other: SigmoidHead) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters()))
 
 
 # ---- positions -----------------------------------------------------------------------------------
@@ -183,49 +177,12 @@ def test_the_search_ends_between_worse_neighbours(best):
     assert set(near) <= set(tried)
 
 
-# ---- block by block ------------------------------------------------------------------------------
-
-
-def test_one_block_is_training_on_everything(lm):
-    """With one block for all texts, the first pass is that of `shuffled` on the same positions."""
-    texts = lm.encode(PROMPTS, OUTPUTS)
-    unigram = TokenFrequencies.from_labels(gold_tokens(texts), len(lm.unembedding))
-    heads = [new_head(lm, 3) for _ in range(2)]
-    own = int(np.random.default_rng((5, 1)).integers(2**62))
-    kept = collect(lm, texts, unigram, seed=own, samplers=(METHOD,))
-    updates = len(kept) // 8
-    fit(heads[0], shuffled(kept, METHOD, 8, 5), updates=updates, learning_rate=0.01)
-    batches = streamed(lm, texts, unigram, METHOD, 8, 5)
-    fit(heads[1], batches, updates=updates, learning_rate=0.01)
-    assert equal(*heads)
-
-
-@pytest.mark.parametrize("size", [1, 12, 1000])
-def test_blocks_hold_every_text_once_a_pass(size, lm):
-    texts = lm.encode(PROMPTS, OUTPUTS)
-    total, passes = sum(len(text.output) for text in texts), []
-    for seed in (0, 0, 1):
-        chosen, counted = [], 0
-        for block in blocks(texts, size, seed):
-            longest = max(len(text.output) for text in texts)
-            assert sum(len(text.output) for text in block) < size + longest
-            chosen += block
-            counted += sum(len(text.output) for text in block)
-            if counted >= 2 * total:
-                break
-        assert chosen[: len(texts)] != chosen[len(texts) :] or size == 1000
-        assert sorted(chosen[: len(texts)], key=str) == sorted(texts, key=str)
-        passes.append(chosen)
-    assert passes[0] == passes[1]
-
-
 # ---- the estimator -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("block", [None, 12])
-def test_fit_then_score_gives_a_row_a_token(block):
+def test_fit_then_score_gives_a_row_a_token():
     estimator = QualityEstimator(language_model())
-    options = {"positions_per_batch": 8, "learning_rate": 1e-2, "positions_per_block": block}
+    options = {"positions_per_batch": 8, "learning_rate": 1e-2}
     losses = estimator.fit(PROMPTS * 4, OUTPUTS * 4, rank=2, updates=30, **options)
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
     table = estimator.score(PROMPTS, OUTPUTS)

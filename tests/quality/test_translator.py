@@ -9,14 +9,8 @@ import torch
 from transformers import BartForConditionalGeneration
 
 from lib.quality import translator
-from lib.quality.encoder_decoder import EncoderDecoder
 from lib.quality.language_models import SAMPLING
-from lib.quality.translator import (
-    corpus_quality,
-    fit_translator,
-    sample_translations,
-    translate,
-)
+from lib.quality.translator import EncoderDecoder, fit_translator, sample_translations, translate
 from lib.study.models import configuration, train_tokenizer
 
 PAIRS = pd.DataFrame(
@@ -111,14 +105,3 @@ def test_samples_are_from_the_whole_distribution(lm):
         share = np.mean([text == texts[token] for text in drawn])
         error = (expected * (1 - expected) / 3000) ** 0.5
         assert share == pytest.approx(expected, abs=5 * error)
-
-
-def test_corpus_quality():
-    reverse = PAIRS["target"][::-1].tolist()
-    references = PAIRS["target"].str.cat(reverse, sep=" und ").tolist()
-    same = corpus_quality(references, references)
-    assert same["metric"].tolist() == ["BLEU", "chrF"]
-    assert same[["value", "low", "high"]].to_numpy() == pytest.approx(100)
-    worse = corpus_quality(references[1:] + references[:1], references).set_index("metric")
-    assert (worse["value"] >= 0).all() and (worse["value"] < 60).all()
-    assert worse["low"]["chrF"] <= worse["value"]["chrF"] <= worse["high"]["chrF"]
