@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lib.corpora import benchmarks, docstrings, pairs, wording
+from lib.corpora import benchmarks, docstrings, pairs
 from lib.study.rows import digest
 
 
@@ -30,7 +30,7 @@ class Corpus:
 
 
 CORPORA = {
-    "docstrings": Corpus(docstrings.load, prompt=wording.docstring),
+    "docstrings": Corpus(docstrings.load, prompt=pairs.docstring),
     "cnn-dailymail": Corpus(pairs.cnn_dailymail, ("cnn-dailymail",)),
     "xsum": Corpus(pairs.xsum, ("xsum",)),
     "squad-qg": Corpus(pairs.squad_qg, ("squad-sentences", "xquad-en")),
@@ -46,20 +46,17 @@ def load(name: str) -> pd.DataFrame:
 
 
 def fingerprint(*names: str) -> str:
-    """Hash of the content of corpora or benchmarks, from what is declared about them: no data
-    needed.
-
-    Raises ValueError for an unknown name.
+    """Hash of the content of corpora or benchmarks, from what is declared about them, without the
+    data. Raises ValueError for an unknown name.
     """
     declared = []
     for name in names:
-        if name in CORPORA or name not in benchmarks.BENCHMARKS:
-            own = corpus(name)
-            sources = [benchmarks.declared(source) for source in own.made_of]
-            packages = docstrings.fingerprint() if name == "docstrings" else None
-            declared.append([name, own.version, sources, packages])
-        else:
+        if name in benchmarks.BENCHMARKS and name not in CORPORA:
             declared.append(benchmarks.declared(name))
+            continue
+        sources = [benchmarks.declared(source) for source in corpus(name).made_of]
+        packages = docstrings.fingerprint() if name == "docstrings" else None
+        declared.append([name, CORPORA[name].version, sources, packages])
     return digest(declared)
 
 

@@ -1,10 +1,8 @@
 """Rows of the benchmarks, from a local mirror, the hub or pinned GitHub files: see `sources.json`.
 
-The folder that the environment variable STUDY_DATA names is asked first:
-`hub/<namespace>__<name>/<config>/<split>.jsonl` (rows with the hub's column names; some files are
-subsets) and `github/<owner>/<repository>/<commit>/<path>` (the files of that commit). What it lacks
-comes from the network and stays in a cache. Checksums, columns and numbers of rows are checked: a
-damaged file is an error, never a smaller data set.
+The folder that STUDY_DATA names is asked first: `hub/<namespace>__<name>/<config>/<split>.jsonl`
+(some are subsets), `github/<owner>/<repository>/<commit>/<path>`. What it lacks comes from the
+network and stays in a cache. Checksums, columns and numbers of rows are checked.
 """
 
 import csv
@@ -87,12 +85,12 @@ def _known(name: str) -> Source:
 
 def _mirrored(relative: str) -> Path | None:
     """The file in the local mirror, or None without a mirror or without the file in it."""
-    if not os.environ.get(FOLDER):
+    if not (folder := os.environ.get(FOLDER)):
         return None
-    folder = Path(os.environ[FOLDER]).expanduser()
-    if not folder.is_dir():
+    if not Path(folder).expanduser().is_dir():
         raise FileNotFoundError(f"{FOLDER} names {folder}, which is no folder")
-    return folder / relative if (folder / relative).is_file() else None
+    file = Path(folder).expanduser() / relative
+    return file if file.is_file() else None
 
 
 def _unavailable(name: str, relative: str, address: str, problem: Exception) -> RuntimeError:
@@ -106,9 +104,7 @@ def _unavailable(name: str, relative: str, address: str, problem: Exception) -> 
 def _from_hub(name: str, source: Source, split: str, relative: str) -> Path:
     """A file of the split's rows in the cache, fetched from the hub first where there is none."""
     if source.kind == "mirror":
-        raise RuntimeError(
-            f"{name} is only in the local mirror: set {FOLDER} to a folder that holds {relative}"
-        )
+        raise RuntimeError(f"{name}: set {FOLDER} to a folder that holds {relative}")
     import datasets  # noqa: PLC0415 - 2 s that only those pay who load from the hub
     from huggingface_hub import HfApi  # noqa: PLC0415
 
@@ -134,9 +130,7 @@ def _github_files(name: str, source: Source) -> list[Path]:
         relative = f"{source.id}/{source.revision}/{path}"
         if stored := _mirrored(f"github/{relative}"):
             if hashlib.sha256(stored.read_bytes()).hexdigest() != sha:
-                raise ValueError(
-                    f"{stored} is damaged or another version: its SHA-256 is not {sha}"
-                )
+                raise ValueError(f"{stored} is damaged or another version: SHA-256 is not {sha}")
             files.append(stored)
             continue
         target, address = paths.CACHE / "github" / relative, f"{GITHUB}/{relative}"
@@ -192,8 +186,7 @@ def _direct_assessments(members: dict[str, bytes], pair: str) -> pd.DataFrame:
     table = table.rename(columns={"original": "source", "model_scores": "model_score"})
     table["tokens"] = [line.split(" ") for line in _lines(members[f"mt.test20.{pair}"])]
     logprobs = _lines(members[f"word_probas.test20.{pair}"])
-    table["logprobs"] = [[float(value) for value in line.split(" ")] for line in logprobs]
-    return table
+    return table.assign(logprobs=[[float(v) for v in line.split(" ")] for line in logprobs])
 
 
 def _word_tags(sentences: pd.Series, lines: list[str]) -> list[list[str]]:
@@ -219,5 +212,4 @@ def _read_json_lines(file: Path, columns: list[str]) -> pd.DataFrame:
 
 def _lines(content: bytes) -> list[str]:
     """Lines without their ends (LF or CR LF)."""
-    lines = content.decode("utf-8").removesuffix("\n").split("\n")
-    return [line.removesuffix("\r") for line in lines]
+    return content.decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")

@@ -1,8 +1,6 @@
-"""Docstrings of 48 Python packages: real text that needs nothing but PyPI.
-
-The summary line of a docstring is the source, the prose description below it the target. The
-packages are pure Python, pinned by version and SHA-256 (`wheels.txt`), read from their wheels and
-never imported, so the text is the same on every platform.
+"""Docstrings of 48 Python packages, and splits that near-duplicates do not cross. A docstring's
+summary line is the source, the prose description below it the target. The packages are pinned
+(`wheels.txt`), read from their wheels and never imported: the text is the same on every platform.
 """
 
 import ast
@@ -12,14 +10,15 @@ import subprocess
 import sys
 import warnings
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import joblib
+import numpy as np
 import pandas as pd
 from filelock import FileLock
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from lib.corpora.duplicates import near_duplicate_groups, split_by_group
 from lib.study import paths
 from lib.study.rows import digest, write_atomically
 
@@ -28,6 +27,7 @@ VERSION = 1  # raised when a change of the extraction or of the splits moves a t
 SPLITS = {"train": 0.90, "validation": 0.04, "test": 0.06}
 MIN_WORDS, MAX_WORDS = 4, 400  # of a description
 MAX_FILE_BYTES = 300_000  # larger files are generated tables, slow to parse and without prose
+NGRAM = 10  # words; two texts that share one such n-gram never fall on two sides of a split
 
 _HEADINGS = r"""
     (other\ )?parameters?|(keyword\ |call\ )?(args|arguments)|returns?|raises|yields?|attributes
@@ -66,20 +66,17 @@ def pins(wheels: Path) -> list[tuple[str, str, str]]:
 
 
 def fetch(wheels: Path, folder: Path) -> list[Path]:
-    """Pinned wheels, downloaded with pip, which checks every SHA-256; those already in the folder
-    are not fetched again. Raises RuntimeError where pip cannot.
+    """Pinned wheels, downloaded with pip where the folder lacks them; pip checks every SHA-256.
+    Raises RuntimeError where it cannot.
     """
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", str(folder)]
-    done = subprocess.run(
-        [*command, "-r", str(wheels)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, "-r", wheels], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(
-            f"the docstrings need {len(pins(wheels))} wheels from the package index (100 MB), and "
-            f"pip could not fetch them:\n{done.stderr.strip()[-800:]}\n"
-            f"Connect once, or put the wheels named in {wheels.name} into {folder}."
+            f"pip could not fetch the wheels of the docstrings (100 MB): connect once, or put "
+            f"those named in {wheels.name} into {folder}.\n{done.stderr.strip()[-800:]}"
         )
     by_hash = {hashlib.sha256(file.read_bytes()).hexdigest(): file for file in folder.glob("*.whl")}
     return [by_hash[sha] for _, _, sha in pins(wheels)]
@@ -98,28 +95,21 @@ def with_splits(pairs: dict[str, list[tuple[str, str]]]) -> pd.DataFrame:
 
 def read_wheel(wheel: Path) -> list[tuple[str, str]]:
     """(summary, description) of every documented object of a wheel, in file order."""
-    pairs = []
-    with zipfile.ZipFile(wheel) as archive:
+    pairs, documented = [], (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    with zipfile.ZipFile(wheel) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # old escape sequences in other people's files
         for name in sorted(archive.namelist()):
             large = archive.getinfo(name).file_size > MAX_FILE_BYTES
             if not name.endswith(".py") or _TESTS.search(name) or large:
                 continue
             try:
-                texts = list(_docstrings(archive.read(name).decode("utf-8")))
+                tree = ast.parse(archive.read(name).decode("utf-8"))
             except (SyntaxError, UnicodeDecodeError, ValueError):
                 continue  # templates and deliberately broken test files
-            pairs += [pair for text in texts if (pair := split_docstring(text))]
+            nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
+            texts = [ast.get_docstring(node, clean=False) for node in nodes]
+            pairs += [pair for text in texts if text and (pair := split_docstring(text))]
     return pairs
-
-
-def _docstrings(source: str) -> Iterator[str]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old escape sequences in other people's files
-        tree = ast.parse(source)
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(tree):
-        if isinstance(node, documented) and (text := ast.get_docstring(node, clean=False)):
-            yield text
 
 
 def split_docstring(docstring: str) -> tuple[str, str] | None:
@@ -152,3 +142,43 @@ def _paragraphs(docstring: str) -> list[str]:
         elif paragraphs[-1]:
             paragraphs.append([])
     return [re.sub(r"\s+", " ", " ".join(p)) for p in paragraphs if p]
+
+
+# ---- near-duplicates -----------------------------------------------------------------------------
+
+
+def word_ngrams(text: str, n: int = NGRAM) -> list[str]:
+    """Word n-grams, lower case without punctuation; a shorter text is its own single n-gram."""
+    words = re.findall(r"[a-z0-9]+", text.lower())
+    return [" ".join(words[i : i + n]) for i in range(max(1, len(words) - n + 1))]
+
+
+def near_duplicate_groups(texts: list[str], n: int = NGRAM) -> np.ndarray:
+    """Group of each text where texts that share a word n-gram are linked. (N,) -> (N,)"""
+    return linked([word_ngrams(text, n) for text in texts])
+
+
+def linked(features: list[list[str]]) -> np.ndarray:
+    """Group of each of N items, given by its features, where items that share one are linked,
+    directly or through others; named by its first member. (N,)
+    """
+    number, names = pd.factorize(np.array([name for row in features for name in row], object))
+    of_item = np.repeat(np.arange(len(features)), [len(row) for row in features])
+    nodes = len(features) + len(names)  # a graph of items and features
+    cells = (of_item, len(features) + number)
+    links = coo_array((np.ones(len(number)), cells), shape=(nodes, nodes))
+    group = connected_components(links, directed=False)[1][: len(features)]
+    _, first, of_group = np.unique(group, return_index=True, return_inverse=True)
+    return first[of_group]
+
+
+def split_by_group(groups: np.ndarray, shares: dict[str, float], seed: int = 0) -> np.ndarray:
+    """Split of each text, drawn by group, so that near-duplicates stay together. (N,) -> (N,)"""
+    unique, member = np.unique(groups, return_inverse=True)
+    return in_shares(np.random.default_rng(seed).random(len(unique)), shares)[member]
+
+
+def in_shares(draws: np.ndarray, shares: dict[str, float]) -> np.ndarray:
+    """Name of the split for numbers in [0, 1): the first ones up to its share, and so on."""
+    bounds = np.cumsum(list(shares.values()))[:-1]
+    return np.array(list(shares))[np.searchsorted(bounds, draws, side="right")]

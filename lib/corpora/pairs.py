@@ -1,27 +1,27 @@
-"""Sources and targets made of benchmarks: the papers' news and questions, captions and their
-translations, instructions and good responses.
-
-Wherever the news come from (see `benchmarks`), the same amount is used: the first ROWS articles of
-a split of the hub. Splits are drawn by a hash of the group's first text, and training texts that
-share ten words with a test text are left out, so no group lies in two splits. A few hundred
-summaries are too few to learn from how far a text has to go, so news has one more split,
-`continuation`, for training only: beginnings of training articles and the sentences that follow.
+"""Sources and targets made of benchmarks: news, questions, translations, instructions; and how rows
+are put in words, the same where a head learns and where outputs are judged. A prompt ends with a
+new line and outputs begin without a space: the same text for plain, chat and translation models.
 """
 
 import hashlib
 import re
+import unicodedata
 
 import numpy as np
 import pandas as pd
 
-from lib.corpora import benchmarks, wording
-from lib.corpora.duplicates import in_shares, near_duplicate_groups, without_overlap
+from lib.corpora import benchmarks
+from lib.corpora.docstrings import in_shares, near_duplicate_groups
 
 ROWS = {"cnn-dailymail": 500, "xsum": 1000}  # articles of a split, as many as the mirror has
 SEPARATOR = " | "  # between answer and context
 LEAD = (20, 150)  # words of a beginning, fewest and most: within what a model reads of an article
 INSTRUCTED = ("gsm8k", "multi30k-en-de", "squad-sentences")  # what instructions are made of
 HELD_OUT = 0.1  # share of their problems, captions and sentences that make the validation split
+LANGUAGES = {"de": "German", "en": "English", "ro": "Romanian", "ru": "Russian"}
+ANNOTATION = re.compile(r"<<[^<>]*>>")  # GSM8K: `3 * 4 = <<3*4=12>>12`
+_NUMBER = r"-?[0-9][0-9,]*(?:\.[0-9]+)?"
+_SOLUTION = re.compile(rf"^\s*(?P<steps>\S.*?)\s*\n#### (?P<number>{_NUMBER})\s*$", re.DOTALL)
 
 
 def cnn_dailymail() -> pd.DataFrame:
@@ -94,25 +94,25 @@ def _questions(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _split(known: pd.DataFrame, shares: dict[str, float], test: pd.DataFrame) -> pd.DataFrame:
-    """`known` split in these shares, `test` after it; columns of both: source, target, and text,
-    which near-duplicates share.
+    """`known` split in these shares by a hash of a group's first text, without what shares ten
+    words with `test`, and `test` after it; columns: source, target, and text, which is grouped.
     """
     table = pd.concat([known.assign(split=""), test.assign(split="test")], ignore_index=True)
     table["group"] = near_duplicate_groups(table["text"].tolist())  # named by the group's first row
     drawn = table["split"] == ""
-    place = table["text"].iloc[table["group"]].map(_fraction).to_numpy()
+    hashes = [hashlib.sha256(text.encode()).digest() for text in table["text"]]
+    place = np.array([int.from_bytes(one[:8], "big") / 2**64 for one in hashes])[table["group"]]
     table.loc[drawn, "split"] = in_shares(place[drawn], shares)
     leaked = drawn & table["group"].isin(table.loc[~drawn, "group"])
     table = table.loc[~leaked, ["source", "target", "group", "split"]].reset_index(drop=True)
-    for column in ("source", "target"):
-        table[column] = [" ".join(text.split()) for text in table[column]]
-    return table
+    texts = table[["source", "target"]].map(lambda text: " ".join(text.split()))
+    return table.assign(**texts)
 
 
 def _with_continuations(table: pd.DataFrame, words: int) -> pd.DataFrame:
-    """The table, and below it a pair for each sentence end that is LEAD words into a training
-    article: all before it -> whole sentences after it, as many as fit into a number of words drawn
-    up to `words`; none where the first does not fit.
+    """The table, and below it more to learn from: for each sentence end that is LEAD words into a
+    training article, all before it -> whole sentences after it, as many as fit into a number of
+    words drawn up to `words`; none where the first does not fit.
     """
     rng, rows = np.random.default_rng(0), []
     for article in table[table["split"] == "train"].itertuples():
@@ -126,34 +126,97 @@ def _with_continuations(table: pd.DataFrame, words: int) -> pd.DataFrame:
     return pd.concat([table, pd.DataFrame(rows, columns=table.columns)], ignore_index=True)
 
 
-def _fraction(text: str) -> float:
-    """A number in [0, 1) that is a fixed function of the text."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
+def without_overlap(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `train` that share neither a question with `test`, nor a context that lies within
+    one of its contexts; case, punctuation and Unicode variants do not count. (XQuAD is a part of
+    SQuAD's dev set, of which `squad-sentences` is made.)
+    """
+
+    def normalised(text: str) -> str:
+        words = re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold())
+        return f" {' '.join(words)} "
+
+    questions = set(test["question"].map(normalised))
+    paragraphs = "\n".join(set(test["context"].map(normalised)))
+    inside = train["context"].map(lambda context: normalised(context) in paragraphs)
+    known = train["question"].map(normalised).isin(questions)
+    return train[~(inside | known)].reset_index(drop=True)
 
 
 def _instructed(name: str) -> pd.DataFrame:
     """One data set: `source`, `target`, `key` (what stays on one side of the split), `split`."""
     table = benchmarks.load(name, "train")
     if name == "gsm8k":
-        table["key"], table["source"] = (
-            table["question"],
-            table["question"].map(wording.word_problem),
-        )
-        solutions = wording.steps_and_numbers(table["answer"], name)
-        table["target"] = [wording.conclusion(*row) for row in solutions.to_numpy()]
+        table["key"] = table["question"]
+        table["source"] = table["question"].map(word_problem)
+        solutions = steps_and_numbers(table["answer"]).to_numpy()
+        table["target"] = [conclusion(*row) for row in solutions]
     elif name == "multi30k-en-de":
         table["key"], table["target"] = table["en"].str.strip(), table["de"].str.strip()
-        table["source"] = [wording.translation(text, "en-de") for text in table["key"]]
+        table["source"] = [translation(text, "en-de") for text in table["key"]]
     else:
-        answers = [answers["text"][0].strip() for answers in table["answers"]]
-        closed = ("", ".", "!", "?")
         table["key"] = table["context"]
-        table["source"] = [
-            wording.reading(*row) for row in zip(table["question"], table["context"])
-        ]
-        table["target"] = [text if text[-1:] in closed else f"{text}." for text in answers]
-    table = wording.with_texts(table, ["key", "target"], name)
+        table["source"] = [reading(*row) for row in table[["question", "context"]].to_numpy()]
+        answers = table["answers"].map(lambda answers: answers["text"][0].strip())
+        table["target"] = answers.str.replace(r"(?<=[^.!?])$", ".", regex=True)
+    table = with_texts(table, ["key", "target"], name)
     keys = table["key"].drop_duplicates().sample(frac=1.0, random_state=0)
     held_out = table["key"].isin(keys.head(round(HELD_OUT * len(keys))))
     table["split"] = held_out.map({True: "validation", False: "train"})
     return table[["source", "target", "key", "split"]].assign(dataset=name)
+
+
+# ---- in words ------------------------------------------------------------------------------------
+
+
+def docstring(summary: str) -> str:
+    """The summary line as a prompt: the description follows on a new line."""
+    return f"{summary}\n"
+
+
+def translation(source: str, pair: str) -> str:
+    r"""Asks for a translation.
+
+    >>> translation("Da.", "ro-en")
+    'Translate from Romanian to English.\nRomanian: Da.\nEnglish:\n'
+    """
+    before, after = (LANGUAGES[code] for code in pair.split("-"))
+    return f"Translate from {before} to {after}.\n{before}: {source}\n{after}:\n"
+
+
+def paraphrase(sentence: str) -> str:
+    """Asks for the same in other words."""
+    return f"Say the same in other words.\nSentence: {sentence}\nParaphrase:\n"
+
+
+def word_problem(question: str) -> str:
+    """Asks for the solution of a word problem of GSM8K."""
+    return f"Solve the problem step by step.\nProblem: {question}\nSolution:\n"
+
+
+def reading(question: str, context: str) -> str:
+    """Asks a question about a text that holds the answer."""
+    return f"Answer the question from the text.\nText: {context}\nQuestion: {question}\nAnswer:\n"
+
+
+def steps_and_numbers(answers: pd.Series) -> pd.DataFrame:
+    """The field `answer` of GSM8K in two: `steps`, still with the annotations of a calculator, and
+    `number`, the final one. Raises ValueError, naming the row (from 1), where one is not so.
+    """
+    table = answers.str.extract(_SOLUTION)
+    if (wrong := table["number"].isna()).any():
+        raise ValueError(f"gsm8k, row {wrong.idxmax() + 1}: no solution, #### and a number")
+    return table
+
+
+def conclusion(steps: str, number: str) -> str:
+    """Steps without annotations, and the final number as a sentence on a line of its own."""
+    return f"{ANNOTATION.sub('', steps)}\nThe answer is {number}."
+
+
+def with_texts(table: pd.DataFrame, columns: list[str], name: str) -> pd.DataFrame:
+    """The table of data set `name`. Raises ValueError, naming the row, where a column is empty."""
+    for column in columns:
+        if (empty := table[column].str.strip() == "").any():
+            raise ValueError(f"{name}, row {empty.idxmax() + 1}: {column} is empty")
+    return table

@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 
-from lib.corpora import wording
+from lib.corpora import pairs
 from lib.quality.language_models import LanguageModel
 from lib.study.models import as_turns
 from lib.tasks import make_items, some_groups
@@ -34,7 +34,7 @@ def changed_solutions(
     rows = []
     for line in _prepared(problems, limit).itertuples():
         rng = np.random.default_rng([seed, line.Index])  # the same whatever the limit
-        original = wording.conclusion(line.steps, line.number)
+        original = pairs.conclusion(line.steps, line.number)
         edits = {"step": _change_step(line, rng), "answer": _change_answer(line, rng)}
         for name, edit in edits.items():
             common = {"group": line.group, "changed": name, "prompt": line.prompt}
@@ -91,9 +91,9 @@ def other_number(number: str, rng: np.random.Generator) -> str:
 
 def _prepared(table: pd.DataFrame, limit: int | None) -> pd.DataFrame:
     """Columns group, prompt, steps, number; the index numbers the problems."""
-    table = wording.with_texts(table, ["question"], "gsm8k")
-    columns = wording.steps_and_numbers(table["answer"], "gsm8k")
-    prompts = table["question"].map(wording.word_problem)
+    table = pairs.with_texts(table, ["question"], "gsm8k")
+    columns = pairs.steps_and_numbers(table["answer"])
+    prompts = table["question"].map(pairs.word_problem)
     group = pd.factorize(table["question"])[0]
     return some_groups(columns.assign(group=group, prompt=prompts), limit)
 
@@ -102,7 +102,7 @@ def _change_step(line, rng: np.random.Generator) -> tuple | None:
     """Output, gold and place of the changed word; None where there is nothing to change: a result,
     which follows its annotation, that is not also the final number.
     """
-    parts = wording.ANNOTATION.split(line.steps)
+    parts = pairs.ANNOTATION.split(line.steps)
     matches = {i: match for i, part in enumerate(parts) if i and (match := _RESULT.match(part))}
     final = (0, 1, _value(line.number))
     places = [i for i, match in matches.items() if _value(match.group()) not in final]
@@ -112,14 +112,14 @@ def _change_step(line, rng: np.random.Generator) -> tuple | None:
     result, before = matches[i].group(), "".join(parts[:i])
     after = "".join([parts[i].removeprefix(result), *parts[i + 1 :]])
     steps = before + other_number(result, rng) + after
-    return wording.conclusion(steps, line.number), 0.0, [before.count(" ")]
+    return pairs.conclusion(steps, line.number), 0.0, [before.count(" ")]
 
 
 def _change_answer(line, rng: np.random.Generator) -> tuple | None:
     """The final number, in the last word."""
     if _value(line.number) in (0, 1):
         return None
-    output = wording.conclusion(line.steps, other_number(line.number, rng))
+    output = pairs.conclusion(line.steps, other_number(line.number, rng))
     return output, 0.0, [output.count(" ")]
 
 

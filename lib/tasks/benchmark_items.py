@@ -7,8 +7,8 @@ items. ValueError for a row without text.
 import numpy as np
 import pandas as pd
 
-from lib.corpora import wording
-from lib.corpora.duplicates import linked
+from lib.corpora import pairs
+from lib.corpora.docstrings import linked
 from lib.tasks import make_items, some_groups
 
 
@@ -41,13 +41,13 @@ def _with_and_without_source(table: pd.DataFrame, encoder: bool, limit: int | No
     source (True); with `encoder` the latter only, and the source is the whole prompt. Group: the
     source.
     """
-    table = wording.with_texts(table, ["translation"], "translations")
+    table = pairs.with_texts(table, ["translation"], "translations")
     table = some_groups(table.assign(group=pd.factorize(table["source"])[0]), limit)
     table = table.rename(columns={"translation": "output"})
     if encoder:
         both = table.assign(with_source=True, prompt=table["source"])
     else:
-        asked = [wording.translation(*row) for row in zip(table["source"], table["pair"])]
+        asked = [pairs.translation(*row) for row in zip(table["source"], table["pair"])]
         alone = table.assign(with_source=False, prompt="")
         both = pd.concat([alone, table.assign(with_source=True, prompt=asked)], ignore_index=True)
     return both.drop(columns=["pair", "source"])
@@ -61,7 +61,7 @@ def paraphrases(
     a pair of another split, `apart_from`, are left out.
     """
     table, sentences = (
-        wording.with_texts(table, ["sentence2"], "paws-x"),
+        pairs.with_texts(table, ["sentence2"], "paws-x"),
         ["sentence1", "sentence2"],
     )
     if apart_from is not None:
@@ -69,7 +69,7 @@ def paraphrases(
         table = table[~np.isin(group[: len(table)], group[len(table) :])]
     group = linked(table[sentences].to_numpy().tolist())
     table = some_groups(table.assign(group=pd.factorize(group)[0]), limit)
-    prompt = table["sentence1"].str.strip().map(wording.paraphrase)
+    prompt = table["sentence1"].str.strip().map(pairs.paraphrase)
     texts = {"prompt": prompt, "output": table["sentence2"].str.strip()}
     return make_items(table[["group"]].assign(**texts, gold=table["label"].astype(float)))
 
@@ -78,7 +78,7 @@ def acceptability(table: pd.DataFrame, limit: int | None = None) -> pd.DataFrame
     """English sentences from the literature on syntax (CoLA), which linguists call acceptable (gold
     1) or not, with an empty prompt.
     """
-    table = wording.with_texts(table, ["sentence"], "cola")
+    table = pairs.with_texts(table, ["sentence"], "cola")
     table = some_groups(table.assign(group=pd.factorize(table["sentence"])[0]), limit)
     texts = {"prompt": "", "output": table["sentence"].str.strip()}
     return make_items(table[["group"]].assign(**texts, gold=table["label"].astype(float)))

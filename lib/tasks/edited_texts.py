@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from lib.corpora import wording
+from lib.corpora import pairs
 from lib.tasks import make_items
 from lib.tasks.measures import HOME_GROUND
 
@@ -162,7 +162,7 @@ def corruption(corpus: pd.DataFrame, texts: int = 150, seed: int = 0) -> pd.Data
     rng, held_out = np.random.default_rng(seed), corpus[corpus["split"] == "test"]
     shuffled = held_out[held_out["target"].str.split().str.len().between(*DOCSTRING_WORDS)]
     shuffled = shuffled.sample(frac=1.0, random_state=seed)
-    shuffled = shuffled.assign(prompt=shuffled["source"].map(wording.docstring))
+    shuffled = shuffled.assign(prompt=shuffled["source"].map(pairs.docstring))
     pool = error_pool(held_out["target"], corpus[corpus["split"] == "train"]["target"])
     originals = shuffled[["group", "package", "prompt", "target"]]
     rows = graded(originals, DOCSTRING_EDITS, texts, pool, rng)

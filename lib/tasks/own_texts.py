@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from sacrebleu.metrics import BLEU, CHRF
 
-from lib.corpora import wording
+from lib.corpora import pairs
 from lib.quality.language_models import LanguageModel
 from lib.quality.translator import sample_translations, translate
 from lib.study.sentence_embeddings import similarity
@@ -33,7 +33,7 @@ def self_generation(
     there = (corpus["split"] == "test") & words.str.len().between(*DESCRIPTION)
     chosen = corpus[there].sample(min(texts, int(there.sum())), random_state=seed)
     words = words[chosen.index]
-    opening = chosen["source"].map(wording.docstring) + words.str[:OPENING].str.join(" ")
+    opening = chosen["source"].map(pairs.docstring) + words.str[:OPENING].str.join(" ")
     table = chosen[["group", "package"]].assign(prompt=opening, reference=words.str[OPENING:])
     table = table.loc[np.repeat(table.index, samples)]
     written = lm.continuations(table["prompt"].tolist(), max_tokens=40, seed=seed)

@@ -10,8 +10,15 @@ import pandas as pd
 import pytest
 
 from lib.corpora import docstrings
-from lib.corpora.docstrings import SPLITS, read_wheel, split_docstring, with_splits
-from lib.corpora.duplicates import near_duplicate_groups, split_by_group, word_ngrams
+from lib.corpora.docstrings import (
+    SPLITS,
+    near_duplicate_groups,
+    read_wheel,
+    split_by_group,
+    split_docstring,
+    with_splits,
+    word_ngrams,
+)
 from lib.study import paths
 
 PROSE = "Both of them may be negative."
@@ -188,7 +195,7 @@ def test_fingerprint(tmp_path):
 def test_a_failed_download_says_what_to_do(tmp_path):
     wheels = tmp_path / "wheels.txt"
     wheels.write_text(f"./no-such-file.whl --hash=sha256:{'0' * 64}\n")
-    with pytest.raises(RuntimeError, match=r"Connect once, or put the wheels named in wheels.txt"):
+    with pytest.raises(RuntimeError, match="connect once, or put those named in wheels.txt"):
         docstrings.fetch(wheels, tmp_path / "wheels")
 
 

@@ -9,8 +9,8 @@ import pytest
 from mirrors import use_rows
 
 from lib import corpora
-from lib.corpora import CORPORA, benchmarks, pairs, wording
-from lib.corpora.duplicates import without_overlap
+from lib.corpora import CORPORA, benchmarks, pairs
+from lib.corpora.pairs import without_overlap
 
 NEWS = ["cnn-dailymail", "xsum", "squad-qg"]
 needs_real_files = pytest.mark.skipif(
@@ -168,12 +168,12 @@ def test_instructions(sources):
 def test_instructions_are_in_the_words_of_the_tasks(sources):
     """Each pair is one of its source's; annotations are gone, an answer ends with one mark."""
     answers = ["Łódź.", "Yes!", "24–10."]
-    problem, caption = wording.word_problem, wording.translation
+    problem, caption = pairs.word_problem, pairs.translation
     solved = [
         (problem(f"Problem {i}?"), f"So {i}+1={i + 1}\nThe answer is {i + 1}.") for i in range(30)
     ]
     translated = [(caption(f'A "{i // 2}".', "en-de"), f"Ein „{i}“.") for i in range(100)]
-    read = [(wording.reading(f"What {i}?", f"Text {i // 2}"), answers[i % 3]) for i in range(60)]
+    read = [(pairs.reading(f"What {i}?", f"Text {i // 2}"), answers[i % 3]) for i in range(60)]
     table = corpora.load("instructions")
     assert set(zip(table["source"], table["target"])) <= {*solved, *translated, *read}
 
@@ -222,10 +222,10 @@ def test_real_instructions_hold_no_test_text():
     assert table["split"].value_counts().to_dict() == {"train": 20_178, "validation": 2241}
     assert (table.groupby("source")["split"].nunique() == 1).all()
     problems, captions = (benchmarks.load(n, "test") for n in ("gsm8k", "multi30k-en-de"))
-    solved = wording.steps_and_numbers(problems["answer"], "gsm8k").to_numpy()
-    asked = {*problems["question"].map(wording.word_problem)}
-    asked |= {wording.translation(text.strip(), "en-de") for text in captions["en"]}
-    answered = {*captions["de"].str.strip(), *(wording.conclusion(*row) for row in solved)}
+    solved = pairs.steps_and_numbers(problems["answer"]).to_numpy()
+    asked = {*problems["question"].map(pairs.word_problem)}
+    asked |= {pairs.translation(text.strip(), "en-de") for text in captions["en"]}
+    answered = {*captions["de"].str.strip(), *(pairs.conclusion(*row) for row in solved)}
     assert not asked & set(table["source"]) and not answered & set(table["target"])
     assert not table["target"].str.contains("<<|>>|####").any()
 

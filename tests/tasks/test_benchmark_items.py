@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.corpora import wording
+from lib.corpora import pairs
 from lib.tasks import ITEM, arithmetic, benchmark_items
 from lib.tasks.arithmetic import changed_solutions, correct, other_number, own_answers
 
@@ -86,7 +86,7 @@ def test_rated_translations():
         and items["group"].tolist() == list("010") * 2
     )
     assert items["nmt-logprob"].tolist() == [-0.2, -0.3, -0.4] * 2
-    asked = [wording.translation(source, "en-de") for source in RATED["source"]]
+    asked = [pairs.translation(source, "en-de") for source in RATED["source"]]
     assert items["prompt"].tolist() == [""] * 3 + asked
 
 
@@ -110,7 +110,7 @@ def test_paraphrases():
     items = benchmark_items.paraphrases(PAIRED)
     assert items["output"].tolist() == ["A c", "y , x", "A c", "NA", "z"]
     assert items["gold"].tolist() == [0, 1, 1, 1, 0] and items["group"].tolist() == list("01020")
-    assert items["prompt"].tolist() == [wording.paraphrase(text) for text in PAIRED["sentence1"]]
+    assert items["prompt"].tolist() == [pairs.paraphrase(text) for text in PAIRED["sentence1"]]
 
 
 def test_paraphrases_share_nothing_with_another_split():
@@ -139,7 +139,7 @@ def test_solutions():
     """The reference without annotations, and one changed; where nothing can be, neither."""
     items = changed_solutions(problems())
     assert set(items[items["gold"] == 1]["output"]) == {FIRST, SECOND, THIRD, FOURTH}
-    assert items["prompt"][0] == wording.word_problem("Cats?\n")
+    assert items["prompt"][0] == pairs.word_problem("Cats?\n")
     there = [(0, "answer"), (0, "step"), (1, "answer"), (1, "step"), (2, "answer"), (3, "step")]
     golds = items.groupby(["text", "changed"])["gold"].agg(list)
     assert golds.index.tolist() == there and golds.map(lambda gold: gold == [1, 0]).all()
