@@ -34,7 +34,8 @@ def test_built_like_an_article(file):
     """Question and answer with a figure, ten parameters or fewer, limits, and claims at the end."""
     notebook = nbformat.read(file, as_version=4)
     nbformat.validate(notebook)
-    first, texts = notebook.cells[0].source, [c.source for c in notebook.cells if "#" in c.source]
+    first = notebook.cells[0].source
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
     assert first.startswith(f"# {file.stem[:2]} · ")
     assert "**Question" in first and "**Answer" in first
     assert any("Limits" in text for text in texts)
