@@ -50,9 +50,6 @@ HEADS = {
 LOSSES = {"sampled": sampled_loss, "full": full_loss, "softmax": softmax_loss}
 
 
-# ---- training ----------------------------------------------------------------------------------
-
-
 @cached(version=1, built_on=[corpus_negatives, last_layer])
 def head_learning_rate(head: str, model: str, training: dict) -> float:
     """The best for this head, by its own held-out loss with seed 0."""

@@ -149,11 +149,10 @@ class LanguageModel(Unembedding):
             known = {"attention_mask": mask, "pad_token_id": padding}
             return self.model.generate(read, **known, **options)[:, read.shape[1] :]
 
+        order = np.argsort([len(row) for row in ids], kind="stable")
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            return self._in_batches(
-                ids, np.argsort([len(row) for row in ids], kind="stable"), write
-            )
+            return self._in_batches(ids, order, write)
 
     def _in_batches(self, ids: list[list[int]], order, write, batch: int = 64) -> list[str]:
         """Texts of the tokens that `write` makes of rows of ids, so many at a time."""

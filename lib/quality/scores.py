@@ -28,8 +28,6 @@ WORST = "worst-5"  # a join: the mean of the five worst tokens
 FITTED_ON = 4096  # validation positions that fit `rescale` and `softmax-power`
 FOLDS, PENALTIES = 5, 10.0 ** np.arange(0, 7)  # of the rival, to choose from
 
-# ---- what every untrained score is a function of -----------------------------------------------
-
 
 def facts_of(next_token: NextToken, ids: Tensor, unigram: TokenFrequencies | None) -> dict:
     """Of given tokens, ids (C, n) -> tensors (C, n) by name: `probability` p, `logprob`; `dominant`
@@ -74,9 +72,6 @@ def token_facts(lm: Unembedding, states, token_ids, unigram=None, mode="last") -
         facts |= {"logit": raw, "entropy": -entropy[:, None].expand_as(raw)}
         chunks.append({name: value.cpu() for name, value in facts.items()})
     return {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
-
-
-# ---- the closed form ---------------------------------------------------------------------------
 
 
 def closed_form(facts: dict, unigram=5, flattened=5, excluded=True, uniform=0) -> Tensor:

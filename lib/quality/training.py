@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lib.quality.language_models import LanguageModel, Text, Unembedding
 from lib.sampler import CHUNK, SAMPLERS, NextToken, sample
-from lib.sigmoid_head import SigmoidHead, fit_start, sampled_loss
+from lib.sigmoid_head import fit_start, sampled_loss
 from lib.study.paths import progress
 from lib.study.training import learning_rate_at
 
@@ -21,7 +21,6 @@ NEGATIVES = 10  # K
 LEARNING_RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 FIRST_RATE = 3e-3  # the search goes on from here
 Batch = tuple[Tensor, Tensor, Tensor]  # hidden_states (n, d), gold (n,), negatives (n, K)
-Loss = Callable[[SigmoidHead, Tensor, Tensor, Tensor], Tensor]  # of a head and a batch -> scalar
 
 
 @dataclass
@@ -101,9 +100,6 @@ def full_start(lm: Unembedding, positions: Positions) -> tuple[float, float]:
     return fit_start(logits.flatten(), labels.flatten())
 
 
-# ---- learning ----------------------------------------------------------------------------------
-
-
 def shuffled(positions: Positions, sampler: str, size: int, seed: int = 0) -> Iterator[Batch]:
     """Batches of `size` positions without end. Every pass over them is shuffled by the seed and
     uses its own round of negatives; a rest that fills no batch is left out, fewer positions than a
@@ -123,15 +119,10 @@ def shuffled(positions: Positions, sampler: str, size: int, seed: int = 0) -> It
 
 
 def fit(
-    head: SigmoidHead,
-    batches: Iterator[Batch],
-    updates: int,
-    learning_rate: float,
-    loss: Loss = sampled_loss,
-    watch: Callable[[int], None] = lambda update: None,
+    head, batches, updates, learning_rate, loss=sampled_loss, watch=lambda update: None
 ) -> list[float]:
-    """Train a head in place, one update a batch; return the loss of each. `watch(update)` is called
-    before each update and once after the last. RuntimeError under several processes.
+    """Train a head in place by a loss of `lib.sigmoid_head`, one update a batch; return the losses.
+    `watch(update)` is called before each update and once after the last.
     """
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         raise RuntimeError("a head is trained by one process: start it without `accelerate launch`")
@@ -156,7 +147,7 @@ def fit(
 
 
 @torch.no_grad()
-def held_out_loss(head, positions: Positions, sampler: str, loss: Loss = sampled_loss) -> float:
+def held_out_loss(head, positions: Positions, sampler: str, loss=sampled_loss) -> float:
     """Loss with the first round of a sampler's negatives. Nats a position."""
     negatives = positions.negatives[sampler][:, :NEGATIVES].long()
     total = 0.0
