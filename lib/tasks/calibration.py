@@ -5,6 +5,7 @@ Gold is 1 (right) or 0 (wrong). Groups of items are drawn, split and resampled a
 
 import numpy as np
 import pandas as pd
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
@@ -15,22 +16,15 @@ from lib.study.statistics import Draws, Measure
 from lib.tasks.experiments import head_scores, scored_items, task_items, untrained_scores
 
 BASE_RATE = "base rate"  # one probability for all: the share of right ones among those learnt from
-PENALTY = 1e-6  # of the squared slope, halved: hardly any
-
-
-# ---- probabilities ----------------------------------------------------------------------------
-
-
-def logistic_curve():
-    """Platt scaling: sigmoid(a score + b), the two numbers of least log-loss. (N, 1) -> (N,)"""
-    return make_pipeline(StandardScaler(), LogisticRegression(C=1 / PENALTY))
+# Platt scaling: sigmoid(a score + b), the two numbers of least log-loss; hardly any penalty
+CURVE = make_pipeline(StandardScaler(), LogisticRegression(C=1e6))  # (N, 1) -> (N,)
 
 
 def platt(scores: np.ndarray, gold: np.ndarray, groups: np.ndarray, folds: int = 5) -> np.ndarray:
     """Probabilities from a curve fitted on the other folds of groups. All (N,)"""
     options = {"cv": GroupKFold(min(folds, len(np.unique(groups)))), "method": "predict_proba"}
     scores = np.asarray(scores, float)[:, None]
-    return cross_val_predict(logistic_curve(), scores, gold, groups=groups, **options)[:, 1]
+    return cross_val_predict(CURVE, scores, gold, groups=groups, **options)[:, 1]
 
 
 def from_labels(scores: np.ndarray, gold: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -41,7 +35,7 @@ def from_labels(scores: np.ndarray, gold: np.ndarray, others: np.ndarray) -> np.
     right, n = gold.sum(), len(gold)
     if right in (0, n):
         return np.full(len(others), (right + 1) / (n + 2))
-    return logistic_curve().fit(scores[:, None], gold).predict_proba(others[:, None])[:, 1]
+    return clone(CURVE).fit(scores[:, None], gold).predict_proba(others[:, None])[:, 1]
 
 
 def learning_curve(
@@ -68,11 +62,8 @@ def learning_curve(
             rows.append({"n": n, "brier": np.mean((fitted - gold[test]) ** 2)})
     table = pd.DataFrame(rows, columns=["n", "brier"], dtype=float).astype({"n": int})
     by_size = table.groupby("n")["brier"]
-    ends = {"low": by_size.quantile(0.025), "high": by_size.quantile(0.975)}
-    return pd.DataFrame({"value": by_size.mean(), **ends}).reset_index()
-
-
-# ---- items that are right or wrong -------------------------------------------------------------
+    low, high = by_size.quantile(0.025), by_size.quantile(0.975)
+    return pd.DataFrame({"value": by_size.mean(), "low": low, "high": high}).reset_index()
 
 
 def decided_items(
@@ -107,9 +98,6 @@ def calibration_curves(
     return pd.concat(rows, ignore_index=True)
 
 
-# ---- answering or abstaining ------------------------------------------------------------------
-
-
 def risk_coverage(scores: np.ndarray, gold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Coverage and risk (share of wrong ones) after the 1, 2, ... N best-scored answers. All (N,)
 
@@ -132,8 +120,13 @@ def area(score: str) -> Measure:
     """
 
     def measure(rows: pd.DataFrame, draws: Draws) -> np.ndarray:
-        values = []
-        for size, wrong in _blocks(rows, score, draws):
+        scores, gold = rows[score].to_numpy(float), rows["gold"].to_numpy(float)
+        down, values = np.argsort(-scores, kind="stable"), []
+        starts = np.flatnonzero(np.r_[True, np.diff(scores[down]) != 0])
+        for weights in draws.weights():  # blocks of equal scores, the best first (r, blocks)
+            drawn = weights[:, down]
+            size = np.add.reduceat(drawn, starts, axis=1)
+            wrong = np.add.reduceat(drawn * (1 - gold[down]), starts, axis=1)
             last, rate = np.cumsum(size, 1), wrong / np.maximum(size, 1)
             before, wrong_before = last - size, np.cumsum(wrong, 1) - wrong
             harmonic = np.r_[0, np.cumsum(1 / np.arange(1, last.max() + 1))]
@@ -142,29 +135,3 @@ def area(score: str) -> Measure:
         return np.concatenate(values)
 
     return measure
-
-
-def coverage(score: str, risk: float) -> Measure:
-    """Largest share of items above a threshold of which at most `risk` are wrong, 0 where there is
-    none. Higher is better; the threshold is chosen in hindsight.
-    """
-
-    def measure(rows: pd.DataFrame, draws: Draws) -> np.ndarray:
-        values = []
-        for size, wrong in _blocks(rows, score, draws):
-            answered = np.cumsum(size, 1)
-            allowed = np.cumsum(wrong, 1) <= risk * answered + 1e-9
-            values.append((answered * allowed).max(1) / answered[:, -1])
-        return np.concatenate(values)
-
-    return measure
-
-
-def _blocks(rows: pd.DataFrame, score: str, draws: Draws):
-    """Blocks of equal scores, the best first: how many items are drawn, how many wrong. (r, J)"""
-    scores, wrong = rows[score].to_numpy(float), 1 - rows["gold"].to_numpy(float)
-    down = np.argsort(-scores, kind="stable")
-    starts = np.flatnonzero(np.r_[True, np.diff(scores[down]) != 0])
-    for weights in draws.weights():
-        drawn = weights[:, down]
-        yield tuple(np.add.reduceat(x, starts, axis=1) for x in (drawn, drawn * wrong[down]))

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from lib.corpora import pairs
-from lib.tasks import make_items
 from lib.tasks.measures import HOME_GROUND
+from lib.tasks.own_items import make_items
 
 DOCSTRING_WORDS, LEAST_WORDS = (12, 60), 6  # of a description; of a translation
 SHARE = (0.05, 0.25)  # of the words that are edited, as far as the type finds room
@@ -57,14 +57,14 @@ def word_swap(words, edits, rng, _pool):
     places = [i for i in range(0, len(words) - 1, 2) if words[i] != words[i + 1]]
     words, wrong = list(words), []
     for i in _choose(places, edits, rng):
-        words[i], words[i + 1] = words[i + 1], words[i]
+        words[i : i + 2] = words[i + 1], words[i]
         wrong += [i, i + 1]
     return words, wrong
 
 
 def deletion(words, edits, rng, _pool):
     """Words are missing; the word after each gap counts as wrong."""
-    gone = set(_choose(range(len(words) - 1), edits, rng))
+    gone = _choose(range(len(words) - 1), edits, rng)
     left = [i for i in range(len(words)) if i not in gone]
     return [words[i] for i in left], [n for n, i in enumerate(left) if i - 1 in gone]
 
@@ -78,10 +78,10 @@ def other_text(words, edits, rng, pool):
 def number(words, edits, rng, _pool):
     """Numbers are changed to others of as many digits."""
 
-    def digits(match: re.Match) -> str:
-        return "".join(str((int(d) + int(rng.integers(1, 10))) % 10) for d in match.group())
+    def other(digit: re.Match) -> str:
+        return str((int(digit.group()) + int(rng.integers(1, 10))) % 10)
 
-    return _replace(words, edits, rng, lambda word: re.sub(r"\d+", digits, word), only=r"\d")
+    return _replace(words, edits, rng, lambda word: re.sub(r"\d", other, word), only=r"\d")
 
 
 def identifier(words, edits, rng, pool):
@@ -99,15 +99,14 @@ def identifier(words, edits, rng, pool):
 
 def negation(words, _edits, rng, _pool):
     """ "not" is removed (the word behind it is wrong), or added behind a verb: one edit."""
-    verbs = [bool(_NEGATABLE.match(word)) for word in words]
-    fits = [verb and following != "not" for verb, following in zip(verbs, words[1:])]
-    places = [i for i, fit in enumerate(fits) if fit or _NEGATION.match(words[i])]
-    if not places:
-        return words, []
-    (i,) = _choose(places, 1, rng)
-    if _NEGATION.match(words[i]):
+    pairs = enumerate(zip(words, [*words[1:], "not"]))
+    verbs = {i for i, (word, after) in pairs if _NEGATABLE.match(word) and after != "not"}
+    places = [i for i, word in enumerate(words) if i in verbs or _NEGATION.match(word)]
+    for i in _choose(places, 1, rng):
+        if i in verbs:
+            return [*words[: i + 1], "not", *words[i + 1 :]], [i + 1]
         return words[:i] + words[i + 1 :], [i]
-    return [*words[: i + 1], "not", *words[i + 1 :]], [i + 1]
+    return words, []
 
 
 def random_words(words, edits, rng, pool):
@@ -128,27 +127,17 @@ def attribute(words, edits, rng, pool):
         before, number, colour, ending, after = _ATTRIBUTE.match(word).groups(default="")
         family = NUMBERS if number else COLOURS
         weights = np.array([pool["attributes"][name] for name in family], float)
-        if not weights.any():
-            return word
-        new = family[rng.choice(len(family), p=weights / weights.sum())]
-        if new == (number or colour).lower():
+        new = rng.choice(family, p=weights / weights.sum()) if weights.any() else ""
+        if new in ("", (number or colour).lower()):
             return word
         return before + (new.capitalize() if word[len(before)].isupper() else new) + ending + after
 
     return _replace(words, edits, rng, change, only=_ATTRIBUTE)
 
 
-DOCSTRING_EDITS = {
-    "word-swap": word_swap,
-    "deletion": deletion,
-    "other-text": other_text,
-    "number": number,
-    "identifier": identifier,
-    "negation": negation,
-    HOME_GROUND: random_words,
-}
-_SHARED = ("word-swap", "deletion", "other-text")
-TRANSLATION_EDITS = {name: DOCSTRING_EDITS[name] for name in _SHARED}
+TRANSLATION_EDITS = {"word-swap": word_swap, "deletion": deletion, "other-text": other_text}
+DOCSTRING_EDITS = TRANSLATION_EDITS | {"number": number, "identifier": identifier}
+DOCSTRING_EDITS |= {"negation": negation, HOME_GROUND: random_words}
 TRANSLATION_EDITS |= {"attribute": attribute, HOME_GROUND: random_words}
 
 
@@ -209,17 +198,10 @@ def error_pool(texts: pd.Series, training: pd.Series) -> dict:
     """What errors are made of: other texts, their identifiers, and the words of the training texts
     by frequency.
     """
-    others = texts.str.split().tolist()
-    counts = Counter(word for text in training for word in text.split())
-    words = sorted(counts)
-    frequencies = np.array([counts[word] for word in words], float)
-    matches = (_IDENTIFIER.match(word) for text in others for word in text)
-    return {
-        "texts": others,
-        "identifiers": sorted({match.group(1) for match in matches if match}),
-        "words": words,
-        "frequencies": frequencies / frequencies.sum(),
-    }
+    counts = training.str.split().explode().value_counts(normalize=True).sort_index()
+    names = texts.str.split().explode().str.extract(_IDENTIFIER)[0].dropna()
+    pool = {"texts": texts.str.split().tolist(), "identifiers": sorted(set(names))}
+    return pool | {"words": counts.index.tolist(), "frequencies": counts.to_numpy()}
 
 
 def attribute_counts(texts: pd.Series) -> dict[str, int]:

@@ -1,13 +1,8 @@
 """Experiments about tasks: their items, and what every score says of them. One row an item (`id`,
-its number in the task), no text; `scored_items` puts them side by side.
-
-What heads and fitted scores learn from is one argument of all, `training` (see
-`lib.quality.experiments`). head: one of HEADS, or in the last three "untrained" (with seed 0), all
-scores without training. task: one of TASKS. model: a language model, or a translation model of the
-study. texts: size of the task.
+its number in the task), no text; `scored_items` puts them side by side. head: one of HEADS, or, in
+those of agreement, "untrained" (seed 0): all scores without training. task: one of TASKS. texts:
+its size. training: what heads and fitted scores learn from, see `lib.quality.experiments`.
 """
-
-from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -16,14 +11,7 @@ from torch import Tensor
 
 from lib.quality.experiments import HEADS, fitted_scores, load_head, trained_head
 from lib.quality.hidden_states import frozen_model, unembedding_of, unigram
-from lib.quality.scores import (
-    JOINS,
-    cross_fitted,
-    fit_rival,
-    join,
-    mean_states,
-    softmax_head_scores,
-)
+from lib.quality.scores import JOINS, join, softmax_head_scores
 from lib.quality.scores import head_scores as scores_of_head
 from lib.quality.scores import untrained_scores as scores_without_training
 from lib.quality.training import gold_tokens, text_numbers
@@ -33,18 +21,9 @@ from lib.study.agreement import agreement
 from lib.study.cache import cached, experiment
 from lib.study.figures import STYLE
 from lib.study.models import smollm2_folder
-from lib.study.statistics import Measure, sample
+from lib.study.statistics import estimate
 from lib.tasks.catalogue import TASKS
-from lib.tasks.measures import (
-    AUROC,
-    HOME_GROUND,
-    edits_of,
-    graded_errors,
-    main_metric,
-    mcc,
-    token_items,
-    word_items,
-)
+from lib.tasks.measures import AUROC, graded_errors, main_metric, mcc, word_items
 
 TEXT = ("prompt", "output", "answer", "right", "wrong_words")  # columns that no result keeps
 LABELS = ("with_source", "changed", "decoding")  # columns whose values are judged each by itself
@@ -78,7 +57,7 @@ def output_states(task: str, model: str, texts: int) -> dict[str, Tensor]:
 
 @experiment(version=1, built_on=[judged_outputs], data=data_of)
 def task_items(task: str, model: str, texts: int) -> pd.DataFrame:
-    """Columns: id, group, gold, and those that tell the task's items apart (see `lib.tasks`)."""
+    """Columns: id, group, gold, and those that tell items apart (see `lib.tasks.catalogue`)."""
     items = judged_outputs(task, model, texts)
     return items.drop(columns=[name for name in items if name in (*TEXT, *STYLE)])
 
@@ -86,23 +65,19 @@ def task_items(task: str, model: str, texts: int) -> pd.DataFrame:
 # ---- scores --------------------------------------------------------------------------------------
 
 
-def _token_scores(head: str, seed: int, task: str, model: str, texts: int, training: dict):
+def token_scores(head: str, seed: int, task: str, model: str, texts: int, training: dict):
     """Scores of every output token, a column each; and the number of its item (N,)."""
     known, lm = output_states(task, model, texts), unembedding_of(model)
-    states, gold = known["states"], known["gold"]
+    states, gold, text = known["states"], known["gold"], known["text"].numpy()
     if head == "untrained":
         frequencies = unigram(training["corpus"], training["train_texts"], model)
-        fitted = fitted_scores(model, training)
-        mode = training["dominant"]
-        table = scores_without_training(lm, states, gold, frequencies, fitted, SAMPLERS, mode)
-        return table, known["text"].numpy()
+        fitted, mode = fitted_scores(model, training), training["dominant"]
+        return scores_without_training(lm, states, gold, frequencies, fitted, SAMPLERS, mode), text
     trained = load_head(head, seed, model, training)
     if HEADS[head].loss != "softmax":
-        table = pd.DataFrame({head: scores_of_head(trained, states, gold)})
-    else:  # its sigmoid means nothing: it is judged as a softmax is
-        logprob = softmax_head_scores(trained, states, gold)
-        table = pd.DataFrame({head: np.exp(logprob), f"{head}-logprob": logprob})
-    return table, known["text"].numpy()
+        return pd.DataFrame({head: scores_of_head(trained, states, gold)}), text
+    logprob = softmax_head_scores(trained, states, gold)  # its sigmoid means nothing
+    return pd.DataFrame({head: np.exp(logprob), f"{head}-logprob": logprob}), text
 
 
 @experiment(version=1, built_on=[output_states, trained_head], data=data_of)
@@ -111,7 +86,7 @@ def untrained_scores(task: str, model: str, texts: int, training: dict) -> pd.Da
     boostedprob, rescale, softmax-power, closed-form, closed-form:<sampler>; length (tokens);
     right-mass (listing); scores of whole texts that come with the items (nmt-logprob).
     """
-    tokens, text = _token_scores("untrained", 0, task, model, texts, training)
+    tokens, text = token_scores("untrained", 0, task, model, texts, training)
     items = judged_outputs(task, model, texts)
     scores = pd.DataFrame({name: join(tokens[name], text) for name in tokens})
     if len(tokens) > len(items):
@@ -123,14 +98,14 @@ def untrained_scores(task: str, model: str, texts: int, training: dict) -> pd.Da
     return pd.concat([items[["id"]], scores, given], axis=1)
 
 
-def _right_mass(lm, right: pd.Series, states: Tensor) -> np.ndarray:
+def _right_mass(lm, right: pd.Series, states: Tensor) -> list[float]:
     """Listing: the probability of all right names together (of their first tokens), an oracle."""
     mass = []
     for names, hidden in zip(right, states.split(1)):
         encoded = lm.encode([""] * len(names), [f" {name}" for name in names])
         first = list({text.output[0] for text in encoded})
         mass.append(lm.logits(hidden.to(lm.device)).softmax(-1)[0, first].sum().item())
-    return np.array(mass)
+    return mass
 
 
 @experiment(version=1, built_on=[output_states, trained_head], data=data_of)
@@ -140,37 +115,9 @@ def head_scores(
     """Columns: id, score (mean over the tokens), log_mean (of their logarithms; rows of the first
     edition lack it). `softmax-ce` is judged as a softmax is: mean probability, log-probability.
     """
-    tokens, text = _token_scores(head, seed, task, model, texts, training)
+    tokens, text = token_scores(head, seed, task, model, texts, training)
     joined = {"score": join(tokens[head], text), "log_mean": join(tokens[head], text, "log-mean")}
-    return pd.DataFrame({"id": np.arange(len(joined["score"])), **joined})
-
-
-def _data_of_both(learnt_from: str, task: str) -> list[str]:
-    return [data_of(learnt_from), data_of(task)]
-
-
-@experiment(version=1, built_on=[output_states], data=_data_of_both)
-def rival_scores(learnt_from: str, task: str, model: str, texts: int) -> pd.DataFrame:
-    """The supervised rival, fitted to the gold of the task `learnt_from`, with and without the
-    source by itself; cross-fitted where that is the task itself. Columns: id, score.
-    """
-    (items, features), (known, examples) = (
-        (
-            judged_outputs(one, model, texts),
-            mean_states(states["states"], states["text"].numpy()),
-        )
-        for one in (task, learnt_from)
-        for states in [output_states(one, model, texts)]
-    )
-    score = np.full(len(items), np.nan)
-    for source in items["with_source"].unique():
-        here, there = items["with_source"] == source, known["with_source"] == source
-        learnt = examples[there], known.loc[there, "gold"].to_numpy(), known.loc[there, "group"]
-        if task == learnt_from:
-            score[here] = cross_fitted(*learnt)
-        else:
-            score[here] = fit_rival(*learnt).predict(features[here])
-    return items[["id"]].assign(score=score)
+    return pd.DataFrame(joined).rename_axis("id").reset_index()
 
 
 def scored_items(
@@ -189,63 +136,27 @@ def scored_items(
     return items.merge(scores, on=on, how="left").merge(wide, on=on, how="left")
 
 
-# ---- what joined scores of items cannot give -----------------------------------------------------
-
-
-def _line(rows: pd.DataFrame, metric: str, measure: Measure) -> dict:
-    one = sample(rows, measure)
-    return {"metric": metric, "value": one.value, "low": one.low, "high": one.high, "n": one.n}
-
-
-def _labelled(task: str, items: pd.DataFrame) -> Iterator[tuple[dict, pd.DataFrame]]:
-    """Rows that are judged together, and their labels: graded errors of edited texts, all own
-    translations, else the values of a column of LABELS.
-    """
-    by = [name for name in LABELS if name in items and task != DATASET]
-    if "edit" in items or not by:
-        yield {}, graded_errors(items) if "edit" in items else items
-    else:
-        yield from (({by[0]: value}, part) for value, part in items.groupby(by[0], sort=False))
+# ---- agreement that joined scores cannot give; columns also value, low, high, n -----------------
 
 
 @experiment(version=1, built_on=[output_states, trained_head], data=data_of)
 def join_agreement(
     head: str, seed: int, task: str, model: str, texts: int, training: dict
 ) -> pd.DataFrame:
-    """How well ways to join token scores agree with gold. Columns: score, join (JOINS), one of
-    LABELS, metric (pearson; auroc where gold is right or wrong), value, low, high, n.
+    """How well ways to join token scores agree with gold; of edited texts with graded errors.
+    Columns: score, join (JOINS), one of LABELS, metric (pearson; auroc where gold is 0 or 1).
     """
-    tokens, text = _token_scores(head, seed, task, model, texts, training)
-    items, rows = judged_outputs(task, model, texts), []
+    tokens, text = token_scores(head, seed, task, model, texts, training)
+    items, tables = judged_outputs(task, model, texts), []
+    items = graded_errors(items) if "edit" in items else items
+    label = [name for name in LABELS if name in items and task != DATASET][:1]
     for name in tokens:
         inside = tokens[name].between(0, 1).all()  # there a logarithm means something
         for how in JOINS if inside else ("mean", "min"):
-            joined = items.assign(score=join(tokens[name], text, how))
-            for labels, part in _labelled(task, joined):
-                metric = main_metric(part)
-                line = _line(part, metric, agreement(metric))
-                rows.append({"score": name, "join": how} | labels | line)
-    return pd.DataFrame(rows)
-
-
-@experiment(version=1, built_on=[output_states, trained_head], data=data_of)
-def token_agreement(
-    head: str, seed: int, task: str, model: str, texts: int, training: dict
-) -> pd.DataFrame:
-    """AUROC of right against wrong tokens in edited texts. Columns: score, edit ("all": all errors
-    but home ground), metric, value, low, high, n.
-    """
-    scores, _ = _token_scores(head, seed, task, model, texts, training)
-    items = judged_outputs(task, model, texts)
-    tokens = token_items(frozen_model(model).tokenizer, items)
-    edits, rows = edits_of(items), []
-    kinds = {"all": [edit for edit in edits if edit != HOME_GROUND]} | {e: [e] for e in edits}
-    for name in scores:
-        scored = tokens.assign(score=scores[name].to_numpy())
-        for kind, chosen in kinds.items():
-            line = _line(scored[scored["edit"].isin(chosen)], "auroc", AUROC)
-            rows.append({"score": name, "edit": kind} | line)
-    return pd.DataFrame(rows)
+            joined = join(tokens[name], text, how)[items["id"]]
+            tables.append(items.assign(method=name, join=how, score=joined))
+    rows, metric = pd.concat(tables), main_metric(items)
+    return _stored(rows, metric, agreement(metric), ["method", "join", *label])
 
 
 @experiment(version=1, built_on=[output_states, trained_head], data=data_of)
@@ -253,23 +164,19 @@ def word_agreement(
     head: str, seed: int, task: str, model: str, texts: int, training: dict
 ) -> pd.DataFrame:
     """Finding wrong words of translations, a word's score being the mean of its tokens'. Columns:
-    score, with_source, metric (auroc, ap_bad: average precision for the wrong ones, mcc), value,
-    low, high, n.
+    score, with_source, metric (auroc, ap_bad: average precision for the wrong ones, mcc).
     """
-    scores, _ = _token_scores(head, seed, task, model, texts, training)
-    items = judged_outputs(task, model, texts)
-    words, of_token = word_items(frozen_model(model).tokenizer, items)
-    rows = []
-    for name in scores:
-        scored = words.assign(score=join(scores[name], of_token))
-        reverse = scored.assign(gold=1 - scored["gold"], score=-scored["score"])
-        measures = {
-            "auroc": (scored, AUROC),
-            "ap_bad": (reverse, agreement("ap")),
-            "mcc": (scored, mcc),
-        }
-        for metric, (table, measure) in measures.items():
-            for source, part in table.groupby("with_source", sort=False):
-                line = _line(part, metric, measure)
-                rows.append({"score": name, "with_source": source} | line)
-    return pd.DataFrame(rows)
+    scores, _ = token_scores(head, seed, task, model, texts, training)
+    tokenizer, items = frozen_model(model).tokenizer, judged_outputs(task, model, texts)
+    words, of_token = word_items(tokenizer, items)
+    rows = pd.concat(
+        words.assign(method=name, score=join(scores[name], of_token)) for name in scores
+    )
+    bad = rows.assign(gold=1 - rows["gold"], score=-rows["score"])
+    measures = [(rows, "auroc", AUROC), (bad, "ap_bad", agreement("ap")), (rows, "mcc", mcc)]
+    return pd.concat(_stored(*measure, ["method", "with_source"]) for measure in measures)
+
+
+def _stored(rows: pd.DataFrame, metric: str, measure, by: list[str]) -> pd.DataFrame:
+    table = estimate(rows, measure, by).drop(columns="clusters").assign(metric=metric)
+    return table.rename(columns={"method": "score"})

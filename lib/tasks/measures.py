@@ -1,8 +1,8 @@
 """What each task asks of a score: criteria, each a measure of some of the task's rows.
 
-Rows have the columns of the task's items (see `lib.tasks`) and `score`, higher = better. Listing
-and languages judge single tokens: no monotone transform of a score changes their statistics, but
-for the share of the gap.
+Rows have the columns of the task's items (see `lib.tasks.catalogue`) and `score`, higher = better.
+Listing and languages judge single tokens: no monotone transform of a score changes their
+statistics, but for the share of the gap.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,6 @@ from lib.study.statistics import Draws, Measure, interval, mean
 
 HIGH, LOW = 4, 2  # right answers left: "many" from HIGH on; wrong answers to compare with up to LOW
 HOME_GROUND = "random-words"  # edits by which heads trained on unigram negatives are at home
-NO_ERRORS = ("original", "attested")  # kinds of edited texts that are no type of error
 AUROC, PEARSON, SPEARMAN = (agreement(metric) for metric in ("auroc", "pearson", "spearman"))
 
 
@@ -51,6 +50,11 @@ def main_metric(rows: pd.DataFrame) -> str:
     return "auroc" if rows["gold"].isin((0, 1)).all() else "pearson"
 
 
+def _auroc_of(positive: Callable[[pd.DataFrame], pd.Series]) -> Measure:
+    """AUROC that tells rows for which `positive` holds from the others."""
+    return lambda rows, draws: AUROC(rows.assign(gold=positive(rows).astype(float)), draws)
+
+
 # ---- listing and languages --------------------------------------------------------------------
 
 
@@ -60,13 +64,10 @@ def above_alone(rows: pd.DataFrame, least: int = HIGH, most: float = np.inf) -> 
     tie (`tie`). Every order of a set counts the same.
     """
     right, order = rows[rows["gold"] == 1], ["group", "order"]
-    many, alone = right[right["k"].between(least, most)], right[right["k"] == 1]
-    score = many["score"].to_numpy()
-    index = pd.MultiIndex.from_frame(many[order])
-    before = alone.set_index(order)["score"].reindex(index).to_numpy()
-    table = many[order].assign(
-        above=(score > before) + 0.5 * (score == before), tie=score == before
-    )
+    alone = right[right["k"] == 1].set_index(order)["score"]
+    many = right[right["k"].between(least, most)].join(alone.rename("alone"), on=order)
+    step = np.sign(many["score"] - many["alone"])
+    table = many[order].assign(above=(step + 1) / 2, tie=step == 0)
     return table.groupby(order).mean().groupby("group").mean().reset_index()
 
 
@@ -74,9 +75,7 @@ def scores_by_set(rows: pd.DataFrame) -> pd.DataFrame:
     """Listing, one row a set: mean score of right answers among many, of those alone, of wrong."""
     k, right = rows["k"], rows["gold"] == 1
     parts = {"many": right & (k >= HIGH), "alone": right & (k == 1), "wrong": ~right & (k <= LOW)}
-    orders = {
-        name: rows[chosen].groupby(["group", "order"])["score"] for name, chosen in parts.items()
-    }
+    orders = {name: rows[part].groupby(["group", "order"])["score"] for name, part in parts.items()}
     sets = {name: scores.mean().groupby("group").mean() for name, scores in orders.items()}
     return pd.DataFrame(sets).dropna().reset_index()
 
@@ -89,58 +88,31 @@ def gap_kept(sets: pd.DataFrame, draws: Draws) -> np.ndarray:
     return kept / whole if interval(whole[1:])[0] > 0 else np.full(len(whole), np.nan)
 
 
-def two_above_one(rows: pd.DataFrame, draws: Draws) -> np.ndarray:
-    """P(a right answer of two scores above the right answer of one), of another territory."""
-    return AUROC(rows.assign(gold=(rows["k"] == 2).astype(float)), draws)
-
-
+# P(a right answer of two scores above the right answer of one), of another territory
+_TWO_ABOVE_ONE = _auroc_of(lambda rows: rows["k"] == 2)
 _MANY = f"gold == 1 and k >= {HIGH} or k <= {LOW} and kind == "
 _NAMED = "prior == False and "
-LISTING = [
-    Criterion(f"listing: {label}", "listing", *of)
-    for label, *of in (
-        ("P(many right > one right), ideal 0.5", mean("above"), above_alone, 0.5),
-        ("share of the gap kept, ideal 1", gap_kept, scores_by_set, 1.0),
-        ("AUROC, many right against listed", AUROC, f"{_MANY}'listed'"),
-        ("AUROC, many right against other set", AUROC, f"{_MANY}'sibling'"),
-    )
-]
-LANGUAGES = [
-    Criterion(f"languages: {label}", "languages", *of)
-    for label, *of in (
-        ("P(two > one right), ideal 0.5", two_above_one, f"{_NAMED}gold == 1", 0.5),
-        ("AUROC, one right", AUROC, f"{_NAMED}k == 1"),
-        ("AUROC, two right", AUROC, f"{_NAMED}k == 2"),
-        ("AUROC, right of two against wrong", AUROC, f"{_NAMED}k == 1 + gold"),  # those of one
-        ("AUROC without territory (control)", AUROC, "prior == True", None, False),
-    )
-]
-AMBIGUITY = LISTING + LANGUAGES
+_LINES = (
+    ("listing: P(many right > one right), ideal 0.5", mean("above"), above_alone, 0.5),
+    ("listing: share of the gap kept, ideal 1", gap_kept, scores_by_set, 1.0),
+    ("listing: AUROC, many right against listed", AUROC, f"{_MANY}'listed'"),
+    ("listing: AUROC, many right against other set", AUROC, f"{_MANY}'sibling'"),
+    ("languages: P(two > one right), ideal 0.5", _TWO_ABOVE_ONE, f"{_NAMED}gold == 1", 0.5),
+    ("languages: AUROC, one right", AUROC, f"{_NAMED}k == 1"),
+    ("languages: AUROC, two right", AUROC, f"{_NAMED}k == 2"),
+    ("languages: AUROC, right of two against wrong", AUROC, f"{_NAMED}k == 1 + gold"),  # of one
+    ("languages: AUROC without territory (control)", AUROC, "prior == True", None, False),
+)
+AMBIGUITY = [Criterion(label, label.split(":")[0], *of) for label, *of in _LINES]
+LISTING = AMBIGUITY[:4]
 
 
 # ---- edited texts -----------------------------------------------------------------------------
 
 
-def edits_of(rows: pd.DataFrame) -> list[str]:
-    """Types of errors among edited texts, in the order of the task."""
-    return [name for name in dict.fromkeys(rows["edit"]) if name not in NO_ERRORS]
-
-
 def graded_errors(rows: pd.DataFrame) -> pd.DataFrame:
     """Of edited texts those with graded gold: originals and all errors but home ground."""
     return rows[~rows["edit"].isin((HOME_GROUND, "attested"))]
-
-
-def with_originals(rows: pd.DataFrame, edit: str) -> pd.DataFrame:
-    """Texts with one type of error, and their originals."""
-    edited = rows[rows["edit"] == edit]
-    originals = rows[(rows["edit"] == "original") & rows["text"].isin(edited["text"])]
-    return pd.concat([originals, edited])
-
-
-def intact(rows: pd.DataFrame, draws: Draws) -> np.ndarray:
-    """AUROC that tells originals from edited texts, whichever they are."""
-    return AUROC(rows.assign(gold=(rows["gold"] == 1).astype(float)), draws)
 
 
 def above_own_edit(rows: pd.DataFrame) -> pd.DataFrame:
@@ -154,21 +126,25 @@ def above_own_edit(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def edit_criteria(task: str, edits: Iterable[str], label: str) -> list[Criterion]:
-    """Pearson with the share of intact words, and AUROC of every type of error."""
+    """Pearson with the share of intact words; AUROC of originals against every type of error."""
     text = f"{label}: Pearson with the share of intact words"
+    intact = _auroc_of(lambda rows: rows["gold"] == 1)
     whole = Criterion(text, task, PEARSON, graded_errors, chance=0.0)
     return [whole, *(_edit(f"{label}: AUROC, {{}}", task, intact, edit) for edit in edits)]
 
 
 def paired_criteria(task: str, edits: Iterable[str]) -> list[Criterion]:
     """Each original against its own edit."""
-    return [_edit("{}: original > its edit", task, mean("above"), edit, True) for edit in edits]
+    label = "{}: original > its edit"
+    return [_edit(label, task, mean("above"), edit, above_own_edit) for edit in edits]
 
 
-def _edit(label: str, task: str, measure: Measure, edit: str, paired: bool = False) -> Criterion:
+def _edit(label: str, task: str, measure: Measure, edit: str, then=lambda rows: rows) -> Criterion:
+    """Of texts with one type of error, and their originals."""
+
     def rows(items: pd.DataFrame) -> pd.DataFrame:
-        both = with_originals(items, edit)
-        return above_own_edit(both) if paired else both
+        edited, original = items[items["edit"] == edit], items["edit"] == "original"
+        return then(pd.concat([items[original & items["text"].isin(edited["text"])], edited]))
 
     home = edit == HOME_GROUND
     name = edit.replace("-", " ") + (" (home ground)" if home else "")
@@ -184,13 +160,11 @@ def token_items(tokenizer, items: pd.DataFrame) -> pd.DataFrame:
     """
     gold = []
     for output, wrong in zip(items["output"], items["wrong_words"]):
-        first, last = _token_ends(tokenizer, output)
-        ends = _word_ends(output)
-        starts = np.r_[0, ends[:-1] + 1]
-        overlaps = [(first < ends[i]) & (last > starts[i]) for i in wrong]
-        gold.append(1.0 - np.any(overlaps, axis=0) if overlaps else np.ones(len(first)))
-    rows = items.loc[np.repeat(items.index, [len(part) for part in gold]), ["group", "edit"]]
-    return rows.assign(gold=np.concatenate(gold))
+        (first, last), ends = _token_ends(tokenizer, output), _word_ends(output)
+        places = np.array(wrong, int)[:, None]
+        overlaps = (first < ends[places]) & (last > np.r_[0, ends + 1][places])
+        gold.append(1.0 - overlaps.any(0))
+    return _repeated(items[["group", "edit"]], gold)
 
 
 def word_items(tokenizer, items: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
@@ -210,8 +184,12 @@ def word_items(tokenizer, items: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray
         of_token.append(number + count)
         gold.append(1.0 - np.isin(words, wrong))
         count += len(words)
-    rows = items.loc[np.repeat(items.index, [len(g) for g in gold]), ["group", "with_source"]]
-    return rows.assign(gold=np.concatenate(gold)), np.concatenate(of_token)
+    return _repeated(items[["group", "with_source"]], gold), np.concatenate(of_token)
+
+
+def _repeated(items: pd.DataFrame, gold: list[np.ndarray]) -> pd.DataFrame:
+    rows = items.loc[np.repeat(items.index, [len(part) for part in gold])]
+    return rows.assign(gold=np.concatenate(gold))
 
 
 def _word_ends(output: str) -> np.ndarray:
@@ -237,18 +215,14 @@ def mcc(words: pd.DataFrame, draws: Draws) -> np.ndarray:
     half = pd.factorize(words["group"])[0] % 2
     called = np.empty(len(words))
     for number in (0, 1):
-        threshold = _best_threshold(score[half != number], wrong[half != number])
-        called[half == number] = score[half == number] < threshold
-    values = (called * wrong, wrong, called, np.ones(len(words)))
-    return _matthews(*(draws.sum(value) for value in values))
-
-
-def _best_threshold(score: np.ndarray, wrong: np.ndarray) -> float:
-    """The score below which calling a word wrong has the highest MCC."""
-    order = np.argsort(score, kind="stable")
-    hits, called = np.cumsum(wrong[order])[:-1], np.arange(1, len(score))
-    best = int(np.nanargmax(_matthews(hits, wrong.sum(), called, len(score))))
-    return float(score[order[best : best + 2]].mean())
+        there = half != number
+        order = np.argsort(score[there], kind="stable")
+        cuts, hits = score[there][order], np.cumsum(wrong[there][order])
+        values = _matthews(hits[:-1], hits[-1], np.arange(1, len(hits)), len(hits))
+        best = int(np.nanargmax(values))
+        called[~there] = score[~there] < cuts[best : best + 2].mean()
+    counts = (called * wrong, wrong, called, np.ones(len(words)))
+    return _matthews(*(draws.sum(values) for values in counts))
 
 
 def _matthews(hits, wrong, called, n) -> np.ndarray:

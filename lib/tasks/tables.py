@@ -12,15 +12,16 @@ import pandas as pd
 
 from lib.study.agreement import agreement
 from lib.study.figures import STYLE, in_order, with_interval
-from lib.study.statistics import Draws, Estimate, compare, difference, holm, p_value, sample
+from lib.study.statistics import Draws, Estimate, compare, sample
 from lib.tasks.measures import Criterion, main_metric
 
 # no scores to choose from: an oracle, what the length of a text alone would be worth, and what was
 # computed elsewhere or learnt from people
 REFERENCES = ("right-mass", "length", "nmt-logprob", "supervised-probe", "comet-kiwi")
 SAMPLER_PANELS = ("softmax", "uniform", "unigram", "softmax-sampled", "mixed", "sigmoid-lowrank")
+SIDE = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "fontsize": "small"}  # of a legend
 
-Judged = dict[str, dict[str, Estimate]]  # {label of a criterion: {method: estimate}}
+Judged = dict[str, dict[object, Estimate]]  # {label of a criterion: {method: estimate}}
 
 
 def scores_among(methods: Iterable[str]) -> list[str]:
@@ -49,11 +50,8 @@ def judge(items: pd.DataFrame, criteria: Iterable[Criterion], methods: Iterable[
         there = [m for m in methods if m in part and part[m].notna().any()]
         trained = part.groupby("id")[there].nunique().max() > 1  # differs between seeds
         about = [name for name in part if name not in (*STYLE, "seed")]
-        mean, seeds = (
-            averaged(part),
-            [own for _, own in part.groupby("seed")] if any(trained) else [],
-        )
-        draws: dict[str, Draws] = {}  # which rows a criterion takes does not depend on the score
+        seeds = [own for _, own in part.groupby("seed")] if any(trained) else []
+        mean, draws = averaged(part), {}  # by criterion: its rows do not depend on the score
         for method, varies in trained.items():
             tables = [t[about].assign(score=t[method]) for t in (mean, *(seeds if varies else ()))]
             for criterion in (c for c in criteria if c.task == task):
@@ -61,17 +59,16 @@ def judge(items: pd.DataFrame, criteria: Iterable[Criterion], methods: Iterable[
                 if len(rows):
                     if criterion.label not in draws:
                         draws[criterion.label] = Draws(rows["group"])
-                    shared = draws[criterion.label]
-                    cell = sample(rows, criterion.measure, seed="", draws=shared)
-                    each = [sample(r, criterion.measure, seed="", resamples=0).value for r in own]
-                    by_seed = tuple(each) or cell.by_seed
-                    judged[criterion.label][method] = cell._replace(by_seed=by_seed)
+                    shared, measure = draws[criterion.label], criterion.measure
+                    cell = sample(rows, measure, seed="", draws=shared)
+                    each = tuple(sample(r, measure, seed="", resamples=0).value for r in own)
+                    judged[criterion.label][method] = cell._replace(by_seed=each or cell.by_seed)
     return judged
 
 
-def printed(cell: Estimate, digits: int = 2, sign: str = "") -> str:
+def printed(cell: Estimate, digits: int = 2) -> str:
     """Value with interval."""
-    return with_interval(cell.value, cell.low, cell.high, digits, sign)
+    return with_interval(cell.value, cell.low, cell.high, digits)
 
 
 def score_table(judged: Judged, criteria: Iterable[Criterion], level: float = 0.05) -> pd.DataFrame:
@@ -81,8 +78,12 @@ def score_table(judged: Judged, criteria: Iterable[Criterion], level: float = 0.
     """
     lines = {}
     for criterion in criteria:
-        cells = judged[criterion.label]
-        marks = {} if criterion.ideal is not None else _marks(cells, level)
+        cells, marks = judged[criterion.label], {}
+        scores = [m for m in cells if m not in REFERENCES and np.isfinite(cells[m].value)]
+        if scores and criterion.ideal is None:
+            best = max(scores, key=lambda m: cells[m].value)
+            steps = compare({m: (cells[best], cells[m]) for m in scores if m != best})
+            marks = {best: " *"} | dict.fromkeys(steps.index[steps["p_holm"] >= level], " +")
         if cells:
             texts = {m: printed(cell) + marks.get(m, "") for m, cell in cells.items()}
             lines[criterion.label] = texts
@@ -93,71 +94,10 @@ def score_table(judged: Judged, criteria: Iterable[Criterion], level: float = 0.
 def with_n(table: pd.DataFrame, judged: Judged) -> pd.DataFrame:
     """A score table with the number of items of each row as its first column."""
     sizes = {label: f"{next(iter(cells.values())).n:,}" for label, cells in judged.items() if cells}
-    table = table.copy()
-    table.insert(0, "n", pd.Series(sizes))
-    return table
+    return pd.concat([pd.Series(sizes, name="n").reindex(table.index), table], axis=1)
 
 
-def _marks(cells: dict[str, Estimate], level: float) -> dict[str, str]:
-    judged = {m: c for m, c in cells.items() if m not in REFERENCES and np.isfinite(c.value)}
-    if not judged:
-        return {}
-    best = max(judged, key=lambda m: judged[m].value)
-    steps = {m: difference(judged[best], cell) for m, cell in judged.items() if m != best}
-    p = holm(np.array([p_value(s.value, s.replicates, s.clusters) for s in steps.values()]))
-    return {best: " *"} | {m: " +" for m, corrected in zip(steps, p) if corrected >= level}
-
-
-def differences(
-    judged: Judged, criteria: Iterable[Criterion], method: str, against: Iterable[str]
-) -> pd.DataFrame:
-    """Paired differences of one method from others in every criterion that both have,
-    Holm-corrected over the table: columns of `statistics.compare`, index (measure, against).
-    """
-    pairs = {
-        (criterion.label, other): (cells[method], cells[other])
-        for criterion in criteria
-        for cells in [judged[criterion.label]]
-        for other in against
-        if {method, other} <= set(cells)
-    }
-    return compare(pairs).rename_axis(["measure", "against"])
-
-
-def verdicts(differences: pd.DataFrame) -> pd.DataFrame:
-    """Does the method outperform the others? By measure, from `differences`: `confirmed`, clearly
-    better than all; `refuted`, clearly worse than one and better than none; `qualified` between.
-    """
-    lines = {}
-    for measure, rows in differences.groupby(level="measure", sort=False):
-        sides = (rows["clear"] & (rows["value"] > 0), rows["clear"] & (rows["value"] < 0))
-        against = rows.index.get_level_values("against")
-        better, worse = (against[side].tolist() for side in sides)
-        word = "confirmed" if len(better) == len(rows) else "qualified" if better else "refuted"
-        lines[measure] = {
-            "outperforms?": word if better or worse else "no clear difference",
-            "clearly better than": ", ".join(better) or "-",
-            "clearly worse than": ", ".join(worse) or "-",
-        }
-    return pd.DataFrame.from_dict(lines, orient="index").rename_axis("measure")
-
-
-def agreements(rows: pd.DataFrame, by: str | list[str]) -> dict[str, dict[object, Estimate]]:
-    """{task: {of the columns `by`: agreement with gold by the task's main measure}}; seeds are
-    averaged. Rows with the columns task, group, gold, score.
-    """
-    return {
-        task: {
-            key: sample(part, agreement(main_metric(items)))
-            for key, part in items.groupby(by, sort=False)
-        }
-        for task, items in rows.groupby("task", sort=False)
-    }
-
-
-def paired(
-    measures: dict[str, dict[object, Estimate]], pairs: Iterable[tuple], less: str = " bce"
-) -> pd.DataFrame:
+def paired(measures: Judged, pairs: Iterable[tuple], less: str = " bce") -> pd.DataFrame:
     """`compare` of pairs of names in every measure that has both, Holm-corrected over the table;
     positive where the first is better: where a measure ends with `less`, less is. Index (score,
     against, measure).
@@ -171,11 +111,48 @@ def paired(
     return compare(sides).rename_axis(["score", "against", "measure"])
 
 
-def marked(table: pd.DataFrame, digits: int = 3) -> pd.Series:
+def differences(
+    judged: Judged, criteria: Iterable[Criterion], method: str, against: Iterable[str]
+) -> pd.DataFrame:
+    """`paired` differences of one method from others by some criteria: index (measure, against)."""
+    measures = {criterion.label: judged[criterion.label] for criterion in criteria}
+    table = paired(measures, [(method, other) for other in against]).droplevel("score").swaplevel()
+    return table.loc[[label for label in measures if label in table.index]]
+
+
+def verdicts(differences: pd.DataFrame) -> pd.DataFrame:
+    """Does the method outperform the others? By measure, from `differences`: `confirmed`, clearly
+    better than all; `refuted`, clearly worse than one and better than none; `qualified` between.
+    """
+    lines = {}
+    for measure, rows in differences.groupby(level="measure", sort=False):
+        value = rows["value"].droplevel("measure") * rows["clear"].to_numpy()
+        better, worse = value.index[value > 0], value.index[value < 0]
+        word = "confirmed" if len(better) == len(rows) else "qualified"
+        word = word if len(better) else "refuted" if len(worse) else "no clear difference"
+        names = (", ".join(side) or "-" for side in (better, worse))
+        lines[measure] = word, *names
+    columns = ["outperforms?", "clearly better than", "clearly worse than"]
+    table = pd.DataFrame.from_dict(lines, orient="index", columns=columns)
+    return table.rename_axis("measure")
+
+
+def agreements(rows: pd.DataFrame, by: str) -> Judged:
+    """{task: {value of column `by`: agreement with gold by the task's main measure}}; seeds are
+    averaged. Rows with the columns task, group, gold, score.
+    """
+    return {
+        task: {
+            key: sample(part, agreement(main_metric(items)))
+            for key, part in items.groupby(by, sort=False)
+        }
+        for task, items in rows.groupby("task", sort=False)
+    }
+
+
+def marked(table: pd.DataFrame) -> pd.Series:
     """Differences with their sign, * where clear."""
-    return table["value"].map(f"{{:+.{digits}f}}".format) + table["clear"].map(
-        {True: " *", False: ""}
-    )
+    return table["value"].map("{:+.3f}".format) + table["clear"].map({True: " *", False: ""})
 
 
 def over_seeds(rows: pd.DataFrame, by: str, digits: int = 3) -> pd.DataFrame:
@@ -188,10 +165,8 @@ def over_seeds(rows: pd.DataFrame, by: str, digits: int = 3) -> pd.DataFrame:
     return texts.loc[in_order(texts.index)].fillna("–")
 
 
-def difference_plot(table: pd.DataFrame, method: str, better: str = "right") -> plt.Figure:
-    """`differences` with their intervals, a row a measure, a marker a method compared with; on
-    which side of zero `method` is `better`.
-    """
+def difference_plot(table: pd.DataFrame, method: str) -> plt.Figure:
+    """`differences` with their intervals, a row a measure, a marker a method compared with."""
     measures = list(dict.fromkeys(table.index.get_level_values(0)))
     others = in_order(table.index.get_level_values(1))
     apart = min(0.16, 0.8 / max(1, len(others)))  # between two methods; a measure has 1
@@ -199,9 +174,8 @@ def difference_plot(table: pd.DataFrame, method: str, better: str = "right") -> 
     figure, axis = plt.subplots(figsize=(9, height), layout="constrained")
     parts = {other: table.xs(other, level=1).reindex(measures) for other in others}
     difference_rows(axis, parts, STYLE, apart)
-    axis.set_xlabel(f"{method} minus the other ({better}: {method} is better)")
-    place = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
-    axis.legend(fontsize="small", title="compared with", **place)
+    axis.set_xlabel(f"{method} minus the other (right: {method} is better)")
+    axis.legend(title="compared with", **SIDE)
     return figure
 
 
@@ -227,8 +201,8 @@ def truth_scatter(items: pd.DataFrame, methods: Iterable[str], label: str) -> pl
     [0, 1]; Pearson's r with its interval. Scores are averaged over seeds.
     """
     items = averaged(items)
-    shown = [m for m in methods if m in items]
-    bounded = bool(items["gold"].between(0, 1).all())
+    shown, low, high = [m for m in methods if m in items], *items["gold"].agg(["min", "max"])
+    bounded = low >= 0 and high <= 1
     columns = min(3, len(shown))
     lines = -(-len(shown) // columns)
     size, grid = (3.4 * columns, 3.3 * lines), {"squeeze": False, "layout": "constrained"}
@@ -236,15 +210,13 @@ def truth_scatter(items: pd.DataFrame, methods: Iterable[str], label: str) -> pl
     for axis, method in zip(axes.flat, shown):
         look = {"s": 6, "alpha": 0.3, "linewidths": 0, "rasterized": True}
         axis.scatter(items["gold"], items[method], color=STYLE[method][0], **look)
-        if bounded:
-            axis.plot([0, 1], [0, 1], color="black", linewidth=1)
         name = method.replace("sigmoid-lowrank", "sigmoid-lowrank (mixed-excluded)")
         axis.set_title(f"{name}\nr = {printed(sample(items, agreement('pearson', method)))}")
+        if bounded:
+            axis.plot([0, 1], [0, 1], color="black", linewidth=1)
+            axis.set(xlim=(np.floor(10 * low) / 10 - 0.02, 1.02), ylim=(0, 1.02))
     for axis in axes.flat[len(shown) :]:
         axis.axis("off")
-    if bounded:
-        low = max(0.0, np.floor(10 * items["gold"].min()) / 10)
-        axes[0, 0].set(xlim=(low - 0.02, 1.02), ylim=(0, 1.02))
     figure.supxlabel(label, fontsize="medium")
     figure.supylabel("predicted quality (mean token score)", fontsize="medium")
     return figure

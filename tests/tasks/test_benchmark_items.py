@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from lib.corpora import pairs
-from lib.tasks import ITEM, arithmetic, benchmark_items
-from lib.tasks.arithmetic import changed_solutions, correct, other_number, own_answers
+from lib.tasks import benchmark_items
+from lib.tasks.benchmark_items import changed_solutions, correct, other_number, own_answers
+from lib.tasks.own_items import ITEM
 
 RATED = pd.DataFrame(
     [
@@ -212,7 +213,7 @@ class Answering:
     has_turns, tokenizer = False, None
 
     def continuations(self, prompts, max_tokens, seed, greedy=False):
-        assert max_tokens == arithmetic.MAX_TOKENS
+        assert max_tokens == benchmark_items.MAX_TOKENS
         return [
             "It is 12" if greedy else ["It is 1250.0", " ", "4"][i % 3] for i in range(len(prompts))
         ]

@@ -10,7 +10,6 @@ from scipy.special import expit
 from lib.study.statistics import Draws, sample
 from lib.tasks.calibration import (
     area,
-    coverage,
     from_labels,
     learning_curve,
     platt,
@@ -146,14 +145,3 @@ def test_the_area_of_gold_itself_is_the_ideal():
 def test_a_score_that_says_nothing_has_the_share_of_wrong_ones():
     rows = items().assign(score=0.5)
     assert sample(rows, area("score")).value == pytest.approx(1 - rows["gold"].mean())
-
-
-@pytest.mark.parametrize("risk", [0.1, 0.4, 0.6])
-def test_coverage_is_the_best_threshold(risk):
-    rows = items()
-    shares = [0.0]
-    for threshold in rows["score"].unique():
-        answered = rows[rows["score"] >= threshold]
-        if 1 - answered["gold"].mean() <= risk:
-            shares.append(len(answered) / len(rows))
-    assert sample(rows, coverage("score", risk)).value == pytest.approx(max(shares))

@@ -170,7 +170,7 @@ def test_chosen_scores_are_of_the_test_half_joined_in_one_way(tokens_of_task, mo
     known = {"states": torch.zeros(120, 1), "gold": torch.zeros(120, dtype=torch.long)}
     monkeypatch.setattr(closed_forms, "output_states", lambda *_: known)
     monkeypatch.setattr(closed_forms, "load_head", lambda head, seed, *_: seed)
-    monkeypatch.setattr(closed_forms, "head_scores", lambda seed, *_: np.full(120, 0.1 + seed))
+    monkeypatch.setattr(closed_forms, "scores_of_head", lambda seed, *_: np.full(120, 0.1 + seed))
     rows = closed_forms.chosen_form_scores(
         form="u10-q1",
         how="log-mean",

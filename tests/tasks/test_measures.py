@@ -15,7 +15,6 @@ from lib.tasks.measures import (
     above_own_edit,
     compared,
     edit_criteria,
-    edits_of,
     graded_errors,
     main_metric,
     paired_criteria,
@@ -145,6 +144,5 @@ def test_a_missing_original_is_undefined():
 
 
 def test_what_counts_as_an_edit():
-    assert edits_of(EDITED) == ["deletion", HOME_GROUND]
     assert set(graded_errors(EDITED)["edit"]) == {"original", "deletion"}
     assert main_metric(EDITED) == "pearson" and main_metric(EDITED[EDITED["gold"] == 1]) == "auroc"

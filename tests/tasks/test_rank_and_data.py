@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy
 
-from lib.tasks.rank_and_data import position_measures
+from lib.tasks.closed_forms import position_measures
 
 
 def test_loss_is_that_of_gold_and_the_negatives_that_there_are():

@@ -9,8 +9,15 @@ import pytest
 from babel import Locale
 from babel.languages import get_official_languages
 
-from lib.tasks import ITEM
-from lib.tasks.single_tokens import PHRASINGS, SETS, UNNAMED, languages, listing, official_languages
+from lib.tasks.own_items import (
+    ITEM,
+    PHRASINGS,
+    SETS,
+    UNNAMED,
+    languages,
+    listing,
+    official_languages,
+)
 
 
 def short(text: str) -> bool:
