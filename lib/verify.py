@@ -4,7 +4,7 @@ committed heads and arguments enters: this stops numbers and code from drifting 
 """
 
 import sys
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,6 @@ from lib.quality.scores import head_scores as scores_of_head
 from lib.quality.scores import join
 from lib.sigmoid_head import SigmoidHead
 from lib.study import paths
-from lib.study.cache import experiment
 from lib.study.rows import RowStore
 from lib.tasks.closed_forms import closed_form_grid
 from lib.tasks.experiments import head_scores, output_states, task_items, untrained_scores
@@ -33,53 +32,45 @@ def scores_of_committed_head(head, seed, task, model, texts, training) -> pd.Dat
     return pd.DataFrame({"score": join(scores, known["text"].numpy())})
 
 
-class Family(NamedTuple):
-    """An experiment; arguments that choose a combination; how far the mean of a column may be from
-    the stored one, in standard deviations of its rows; how it is computed, if not by itself.
-    """
-
-    experiment: experiment
-    chosen: dict
-    tolerance: float
-    compute: object = None
-
-
 LISTING, PRE = {"task": "listing"}, {"signal": "pre", "seed": 0, "corpus": "docstrings"}
 HEAD = {"head": RELEASED, "seed": 0, **LISTING}
+SHORT = PRE | {"fault": None, "split": "test"}
+# experiment; arguments that choose a combination; how far the mean of a column may be from the
+# stored one, in standard deviations of its rows; how it is computed, if not by itself
 FAMILIES = [
-    Family(task_items, LISTING, UNTRAINED),
-    Family(untrained_scores, LISTING, UNTRAINED),
-    Family(head_scores, HEAD, UNTRAINED, scores_of_committed_head),
-    Family(closed_form_grid, LISTING, UNTRAINED),
-    Family(controlled_outputs, PRE | {"fault": None, "split": "test"}, TRAINED),
-    Family(texts_under_length, PRE, TRAINED),
+    (task_items, LISTING, UNTRAINED, task_items),
+    (untrained_scores, LISTING, UNTRAINED, untrained_scores),
+    (head_scores, HEAD, UNTRAINED, scores_of_committed_head),
+    (closed_form_grid, LISTING, UNTRAINED, closed_form_grid),
+    (controlled_outputs, SHORT, TRAINED, controlled_outputs),
+    (texts_under_length, PRE, TRAINED, texts_under_length),
 ]
 
 
-def verify(family: Family) -> pd.DataFrame:
+def verify(experiment, chosen: dict, tolerance: float, compute: Callable) -> pd.DataFrame:
     """Mean of each number that is stored, and now; how far apart they are; whether that is near.
 
     Of several stored combinations the one that took least time.
     """
-    store, wanted = RowStore(paths.RESULTS, family.experiment), family.chosen.items()
-    matching = [r for r in store.records.values() if wanted <= r["arguments"].items()]
+    store = RowStore(paths.RESULTS, experiment)
+    matching = [r for r in store.records.values() if chosen.items() <= r["arguments"].items()]
     record = min(matching, key=lambda record: record["seconds"] or 0)
     stored = store.rows([record["key"]])
-    new = (family.compute or family.experiment)(**record["arguments"])
+    new = compute(**record["arguments"])
     numbers = new.select_dtypes([np.number, bool]).columns.intersection(stored.columns)
     before, now = stored[numbers].astype(float), new[numbers].astype(float)
     scale = before.std().clip(lower=1e-3 * before.abs().mean().clip(lower=1e-9))
     table = pd.DataFrame({"stored": before.mean(), "now": now.mean()})
     table["apart"] = (table["now"] - table["stored"]).abs() / scale
-    return table.assign(rows=len(new), near=(table["apart"] <= family.tolerance))
+    return table.assign(rows=len(new), near=(table["apart"] <= tolerance))
 
 
 def main() -> int:
     """0 where every number is near the stored one; prints the comparison."""
     fine = True
     for family in FAMILIES:
-        table = verify(family)
-        print(f"{family.experiment.name}, {family.chosen}\n{table.to_string()}\n", flush=True)
+        table = verify(*family)
+        print(f"{family[0].name}, {family[1]}\n{table.to_string()}\n", flush=True)
         fine &= bool(table["near"].all()) and not table.empty
     print("verified" if fine else "NOT reproduced: lines above with near = False")
     return 0 if fine else 1

@@ -10,9 +10,9 @@ import sys
 import nbformat
 import papermill
 import pytest
+from prose import claimed_numbers, numbers_in, unclaimed_numbers
 
 from lib.study import paths
-from lib.study.claims import claimed_numbers, numbers_in, unclaimed_numbers
 from lib.study.parameters import declared_parameters
 from lib.study.run import profile_values
 
@@ -60,7 +60,7 @@ def test_stored_outputs_are_clean(file):
 
 @every_notebook
 def test_numbers_in_prose_are_claimed(file):
-    """Or the paper's (`paper:`), or defined in the code; see lib/study/claims.py."""
+    """Or the paper's (`paper:`), or defined in the code; see tests/prose.py."""
     assert unclaimed_numbers(file) == []
 
 

@@ -57,50 +57,34 @@ def _pearson(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
     return np.divide(covariance, root, out=undefined, where=varies)
 
 
-def _spearman(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
-    """Replicates use the ranks of the whole sample."""
-    return _pearson(rankdata(x), rankdata(y), draws)
-
-
 def _auroc(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
-    """Share of (right, wrong) pairs in order; a tie counts one half.
-
-    Counted once for every two clusters, which is much less work than once for every resample as
-    long as clusters are few.
+    """Share of (right, wrong) pairs in order; a tie counts one half. Counted once for every two
+    clusters, where they are few: much less work than once for every resample.
     """
-    right, wrong = y == 1, np.flatnonzero(y == 0)
+    right, wrong = np.flatnonzero(y == 1), np.flatnonzero(y == 0)
     wrong = wrong[np.argsort(x[wrong], kind="stable")]
-    clusters = draws.clusters
+    lower, upper = (np.searchsorted(x[wrong], x[right], side=side) for side in ("left", "right"))
+    count, clusters = draws.sum(1.0 * (y == 1)) * draws.sum(1.0 * (y == 0)), draws.clusters
     if clusters > len(draws.drawn):
-        by_chunk = [_weighted_auroc(x, right, wrong, weights) for weights in draws.weights()]
-        return np.concatenate(by_chunk)
-    right = np.flatnonzero(right)
-    lower, upper = (np.searchsorted(x[wrong], x[right], side=side) for side in ("left", "right"))
-    cells = (draws.member[right], np.arange(len(right)))
-    halves = csr_array((np.full(len(right), 0.5), cells), shape=(clusters, len(right)))
-    pairs = np.zeros((clusters, clusters))  # (cluster of the right one, cluster of the wrong one)
-    width = max(1, CHUNK // (len(x) + 1))
-    for first in range(0, clusters, width):
-        columns = np.arange(first, min(first + width, clusters))
-        below = np.zeros((len(wrong) + 1, len(columns)), np.float32)  # wrong ones below each rank
-        belongs = draws.member[wrong][:, None] == columns
-        below[1:] = np.cumsum(belongs, axis=0, dtype=np.float32)
-        pairs[:, columns] = halves @ (below[lower] + below[upper])
-    count = draws.sum(1.0 * (y == 1)) * draws.sum(1.0 * (y == 0))
+        wins = []
+        for weights in draws.weights():  # (r, N); below: weight of wrong ones below a rank
+            below = np.pad(np.cumsum(weights[:, wrong], 1), ((0, 0), (1, 0)))
+            wins.append(((below[:, lower] + below[:, upper]) / 2 * weights[:, right]).sum(1))
+        wins = np.concatenate(wins)
+    else:
+        cells = (draws.member[right], np.arange(len(right)))
+        halves = csr_array((np.full(len(right), 0.5), cells), shape=(clusters, len(right)))
+        pairs = np.zeros((clusters, clusters))  # (cluster of the right one, of the wrong one)
+        width = max(1, CHUNK // (len(x) + 1))
+        for first in range(0, clusters, width):
+            columns = np.arange(first, min(first + width, clusters))
+            belongs = draws.member[wrong][:, None] == columns
+            below = np.zeros((len(wrong) + 1, len(columns)), np.float32)
+            below[1:] = np.cumsum(belongs, axis=0, dtype=np.float32)
+            pairs[:, columns] = halves @ (below[lower] + below[upper])
+        wins = ((draws.drawn @ pairs) * draws.drawn).sum(1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return ((draws.drawn @ pairs) * draws.drawn).sum(1) / count
-
-
-def _weighted_auroc(
-    x: np.ndarray, right: np.ndarray, wrong: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
-    """x (N,), right (N,) bool, wrong: ids in order of their scores, weights (r, N) -> (r,)"""
-    lower, upper = (np.searchsorted(x[wrong], x[right], side=side) for side in ("left", "right"))
-    none = np.zeros((len(weights), 1))
-    below = np.hstack([none, np.cumsum(weights[:, wrong], 1)])  # weight of wrong ones below a rank
-    wins = ((below[:, lower] + below[:, upper]) / 2 * weights[:, right]).sum(1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return wins / (below[:, -1] * weights[:, right].sum(1))
+        return wins / count
 
 
 def _ap(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
@@ -124,22 +108,13 @@ def _bce(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
     return draws.mean(-(y * np.log(clipped) + (1 - y) * np.log1p(-clipped)))
 
 
-def _brier(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
-    return draws.mean((x - y) ** 2)
-
-
 def _ece(x: np.ndarray, y: np.ndarray, draws: Draws) -> np.ndarray:
     """Distance of the mean score from the share of right ones, over equal bins, by size."""
     bins = np.minimum((x * BINS).astype(int), BINS - 1)
     return np.sum([np.abs(draws.mean((bins == b) * (x - y))) for b in np.unique(bins)], 0)
 
 
-_FUNCTIONS = {
-    "pearson": _pearson,
-    "spearman": _spearman,
-    "auroc": _auroc,
-    "ap": _ap,
-    "bce": _bce,
-    "brier": _brier,
-    "ece": _ece,
-}
+_FUNCTIONS = {"pearson": _pearson, "auroc": _auroc, "ap": _ap, "bce": _bce, "ece": _ece}
+# replicates use the ranks of the whole sample
+_FUNCTIONS["spearman"] = lambda x, y, draws: _pearson(rankdata(x), rankdata(y), draws)
+_FUNCTIONS["brier"] = lambda x, y, draws: draws.mean((x - y) ** 2)

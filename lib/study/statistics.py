@@ -1,14 +1,7 @@
-"""One way to a number with its interval, and one to a difference: paired cluster bootstrap.
-
-Rows are items. Clusters of items (near-duplicates, sets, territories, sources) are resampled
-whole; the same clusters get the same resamples, so that two methods on the same items are compared
-pair by pair. A measure is a function of rows and their resamples:
-
-    def mean_error(rows, draws):  # (1 + R,): of the sample itself, then of each resample
-        return draws.mean(rows["error"])
-
-Rows of several seeds: a measure is taken of each seed, and averaged. `mean` and `ratio` sum over
-items, so they take all seeds at once, which is the same as averaging each item over its seeds.
+"""One way to a number with its interval, and one to a difference: paired cluster bootstrap. Groups
+of items (near-duplicates, sets, territories, sources) are resampled whole, the same ones alike, so
+that two methods on the same items are compared pair by pair. A measure is a function of rows and
+their resamples to (1 + R,), the sample itself first: lambda rows, draws: draws.mean(rows["error"])
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -69,15 +62,8 @@ class Estimate(NamedTuple):
     clusters: int
     by_seed: tuple[float, ...] = ()
 
-    @property
-    def low(self) -> float:
-        """Lower end of the 95 % interval."""
-        return interval(self.replicates)[0]
-
-    @property
-    def high(self) -> float:
-        """Upper end of the 95 % interval."""
-        return interval(self.replicates)[1]
+    low = property(lambda self: interval(self.replicates)[0])  # ends of the 95 % interval
+    high = property(lambda self: interval(self.replicates)[1])
 
 
 # ---- measures ----------------------------------------------------------------------------------
@@ -86,10 +72,7 @@ class Estimate(NamedTuple):
 def mean(column: str) -> Measure:
     """Mean of a column."""
 
-    def measure(rows: pd.DataFrame, draws: Draws) -> np.ndarray:
-        return draws.mean(rows[column])
-
-    return _pooling_seeds(measure)
+    return _pooling_seeds(lambda rows, draws: draws.mean(rows[column]))
 
 
 def ratio(numerator: str, denominator: str, after: Callable = np.asarray) -> Measure:
@@ -118,7 +101,8 @@ def sample(
     resamples: int = RESAMPLES,
     draws: Draws | None = None,
 ) -> Estimate:
-    """A measure of rows with its replicates; seeds averaged where there are several. `draws`: the
+    """A measure of rows with its replicates; taken of each seed and averaged, where there are
+    several (`mean` and `ratio` take all at once: each item averaged over its seeds). `draws`: the
     resamples of these very clusters, where they are at hand: making them takes most of the time.
 
     Raises ValueError for no rows or a missing cluster: nothing is dropped silently.
@@ -128,11 +112,11 @@ def sample(
     if rows[cluster].isna().any():
         raise ValueError(f"{rows[cluster].isna().sum()} rows have no {cluster!r}: each needs one")
 
-    def values(part: pd.DataFrame) -> np.ndarray:
-        return np.asarray(measure(part, draws or Draws(part[cluster], resamples)), float)
+    def values(some: pd.DataFrame) -> np.ndarray:
+        return np.asarray(measure(some, draws or Draws(some[cluster], resamples)), float)
 
     several = seed in rows and rows[seed].nunique() > 1
-    by_seed = [values(part) for _, part in rows.groupby(seed)] if several else [values(rows)]
+    by_seed = [values(some) for _, some in rows.groupby(seed)] if several else [values(rows)]
     if several and not getattr(measure, "pools_seeds", False):
         drawn = np.mean(by_seed, 0)
     else:
@@ -154,22 +138,18 @@ def estimate(
     """
     groups = rows.groupby(list(by), sort=False, dropna=False) if by else [((), rows)]
     lines = []
-    for key, part in groups:
-        found = sample(part, measure, cluster, seed)
-        line = dict(zip(by, key)) | {"value": found.value, "low": found.low, "high": found.high}
-        lines.append(line | {"n": found.n, "clusters": found.clusters})
+    for key, some in groups:
+        one = sample(some, measure, cluster, seed)
+        lines.append((*key, one.value, one.low, one.high, one.n, one.clusters))
     return pd.DataFrame(lines, columns=[*by, "value", "low", "high", "n", "clusters"])
 
 
 def average(estimates: Sequence[Estimate]) -> Estimate:
     """Mean of estimates of the same items, such as those of several seeds."""
-    first = estimates[0]
-    value, replicates = (
-        np.mean([getattr(e, name) for e in estimates], 0) for name in ("value", "replicates")
-    )
-    return first._replace(
-        value=float(value), replicates=replicates, by_seed=tuple(e.value for e in estimates)
-    )
+    by_seed = tuple(e.value for e in estimates)
+    replicates = np.mean([e.replicates for e in estimates], 0)
+    mean_value = float(np.mean(by_seed))
+    return estimates[0]._replace(value=mean_value, replicates=replicates, by_seed=by_seed)
 
 
 def difference(a: Estimate, b: Estimate, ratio: bool = False) -> Estimate:
@@ -194,22 +174,14 @@ def compare(
     difference), p_holm (corrected over the family), seeds (the difference in each seed), and clear:
     p_holm below `level`, and one sign in all seeds.
     """
-    lines = {}
-    neutral = 1.0 if ratio else 0.0
+    lines, neutral = {}, 1.0 if ratio else 0.0
     for label, (a, b) in pairs.items():
-        step = difference(a, b, ratio)
-        apart = difference(a, b)
+        step, apart = difference(a, b, ratio), difference(a, b)
         p = p_value(apart.value, apart.replicates, apart.clusters)
-        lines[label] = {
-            "value": step.value,
-            "low": step.low,
-            "high": step.high,
-            "p": p,
-            "seeds": step.by_seed,
-        }
-    table = pd.DataFrame.from_dict(
-        lines, orient="index", columns=["value", "low", "high", "p", "seeds"]
-    )
+        numbers = {"value": step.value, "low": step.low, "high": step.high}
+        lines[label] = numbers | {"p": p, "seeds": step.by_seed}
+    columns = ["value", "low", "high", "p", "seeds"]
+    table = pd.DataFrame.from_dict(lines, orient="index", columns=columns)
     table.insert(4, "p_holm", holm(table["p"].to_numpy(float)))
     one_sign = [len({value > neutral for value in seeds}) == 1 for seeds in table["seeds"]]
     return table.assign(clear=(table["p_holm"] < level) & np.array(one_sign, bool))
@@ -225,9 +197,8 @@ def interval(replicates: np.ndarray, level: float = 0.95) -> tuple[float, float]
 
 def p_value(value: float, replicates: np.ndarray, clusters: int) -> float:
     """Two-sided p-value that a quantity is 0: Student's t with the standard error of its bootstrap
-    replicates (R,), clusters - 1 degrees of freedom. NaN where undefined.
-
-    Counting replicates beyond 0 would end at 2 / R, too coarse to correct for many comparisons.
+    replicates (R,), clusters - 1 degrees of freedom (counting replicates beyond 0 would end at
+    2 / R, too coarse for many comparisons). NaN where undefined.
     """
     if np.isnan(value) or not np.isfinite(replicates).any() or clusters < 2:
         return np.nan
@@ -244,8 +215,6 @@ def holm(p_values: np.ndarray) -> np.ndarray:
     [0.02, 0.04]
     """
     p = np.asarray(p_values, float)
-    corrected = np.empty_like(p)
     order = np.argsort(p)  # NaN last
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    corrected[order] = np.minimum(1.0, steps)
-    return corrected
+    return np.minimum(1.0, steps)[np.argsort(order)]

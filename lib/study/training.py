@@ -2,16 +2,9 @@
 
 Batches are planned ahead from the seed, and every update draws its randomness (dropout, noise) from
 (seed, update) alone: a killed run resumes exactly where its checkpoint stands.
-
-What a machine can do does not change an update, but for rounding: several processes share its
-batch, and each computes its share in passes of at most STUDY_TOKENS_PER_PASS padded tokens, where
-this variable is set, whose gradients add up. On a GPU with bfloat16 arithmetic the passes run in
-it; weights, optimizer and loss stay in float32.
 """
 
-import os
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +18,6 @@ from lib.study.rows import write_atomically
 
 WEIGHT_DECAY, CLIP_NORM = 0.01, 1.0
 CHECKPOINT_EVERY = 200  # updates
-PASS = "STUDY_TOKENS_PER_PASS"  # most padded tokens that a process computes at once
 
 
 def train(
@@ -39,31 +31,37 @@ def train(
     seed: int,
     checkpoint: Path | None = None,
     warmup: int = 50,
-    accelerator: Accelerator | None = None,
     loss: Callable[[nn.Module, dict[str, Tensor]], tuple[Tensor, Tensor]] = seq2seq_loss,
     description: str = "training",
 ) -> list[float]:
     """Train `model` in place with AdamW; return the loss of each update (nats a token).
 
     lengths (N,) or (N, 2): see `token_budget_batches`. `collate(indices, rng)` makes a batch;
-    `loss(model, batch)` returns its summed loss and the number of terms. Sums of all processes and
-    passes are divided by the global number, so neither changes an update. On several machines a
-    `checkpoint` must lie in a folder common to all.
+    `loss(model, batch)` returns its summed loss and the number of terms. Several processes share
+    each batch: their sums are divided by the global number of terms, so an update stays the same.
+    On a GPU with bfloat16 arithmetic the forward passes run in it; the rest stays in float32.
     """
     # accelerate's own mixed precision would leave the model's `forward` changed
-    accelerator = accelerator or Accelerator(mixed_precision="no")
-    optimizer = torch.optim.AdamW(
-        _decay_groups(model), lr=learning_rate, betas=(0.9, 0.98), eps=1e-8
-    )
+    accelerator = Accelerator(mixed_precision="no")
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    decayed = [p for p in trained.values() if p.dim() > 1]  # not biases, norms, signal vectors
+    others = [p for p in trained.values() if p.dim() <= 1]
+    groups = [
+        {"params": decayed, "weight_decay": WEIGHT_DECAY},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), eps=1e-8)
     wrapped, optimizer = accelerator.prepare(model, optimizer)
-    losses = _resume(checkpoint, model, optimizer) if checkpoint and checkpoint.exists() else []
-    start = torch.tensor([len(losses)], device=accelerator.device)
-    if len(accelerator.gather(start).unique()) > 1:
-        raise RuntimeError(
-            "processes have different checkpoints: STUDY_CACHE must be common to all"
-        )
-    size = np.asarray(lengths).reshape(len(lengths), -1).max(1)
-    pass_budget = float(os.environ.get(PASS) or "inf")
+    losses, device = [], accelerator.device
+    if checkpoint and checkpoint.exists():
+        state = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        with torch.no_grad():
+            for name, parameter in trained.items():
+                parameter.copy_(state["model"][name])
+        optimizer.load_state_dict(state["optimizer"])
+        losses = state["losses"]
+    if len(accelerator.gather(torch.tensor([len(losses)], device=device)).unique()) > 1:
+        raise RuntimeError("processes have different checkpoints: STUDY_CACHE must be common")
     batches = token_budget_batches(lengths, tokens_per_batch, seed)
     for _ in losses:
         next(batches)
@@ -78,9 +76,16 @@ def train(
         mixed = np.random.SeedSequence((seed, update, rank)).generate_state(1, np.uint64)[0]
         torch.manual_seed(int(mixed >> 1))
         rng = np.random.default_rng((seed, update, rank))
-        passes = within_budget(batch[:1] if idle else share, size, pass_budget)
-        made = (collate(some, rng) for some in passes)
-        losses.append(_backward(wrapped, made, len(passes), loss, accelerator, weight=1 - idle))
+        made = collate(batch[:1] if idle else share, rng)
+        inputs = {name: value.to(device) for name, value in made.items()}
+        bfloat16 = computes_in_bfloat16(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+            loss_sum, terms = (value * (not idle) for value in loss(wrapped, inputs))
+        divisor = accelerator.reduce(terms, reduction="sum").clamp(min=1)
+        # times processes: gradients are averaged over them
+        accelerator.backward(loss_sum * processes / divisor)
+        total = accelerator.reduce(loss_sum.detach(), reduction="sum")
+        losses.append((total / divisor).item())
         accelerator.clip_grad_norm_(model.parameters(), CLIP_NORM)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate_at(update, updates, learning_rate, warmup)
@@ -88,44 +93,12 @@ def train(
         optimizer.zero_grad()
         due = (update + 1) % CHECKPOINT_EVERY == 0 and update + 1 < updates
         if checkpoint and due and accelerator.is_main_process:
-            state = {"model": _trained(model), "optimizer": optimizer.state_dict()}
-            state["losses"] = losses
+            state = {"model": trained, "optimizer": optimizer.state_dict(), "losses": losses}
             write_atomically(checkpoint, lambda partial: torch.save(state, partial))  # noqa: B023
     model.eval()
     if checkpoint and accelerator.is_main_process:
         checkpoint.unlink(missing_ok=True)  # the caller keeps the model: this is for resuming only
     return losses
-
-
-def _backward(
-    model: nn.Module,
-    batches: Iterator[dict[str, Tensor]],
-    passes: int,
-    loss: Callable,
-    accelerator: Accelerator,
-    weight: int,
-) -> float:
-    """Leave in the model the gradients of the mean loss a term, over all passes of all processes,
-    and return that mean. `weight` 0: the passes of this process do not count.
-
-    Processes may differ in their number of passes: they meet in the last one only.
-    """
-    bfloat16, device = computes_in_bfloat16(accelerator.device), accelerator.device
-    loss_sum, terms, divisor = 0.0, 0, 1
-    for number, batch in enumerate(batches, 1):
-        inputs = {name: value.to(device) for name, value in batch.items()}
-        last = number == passes
-        with nullcontext() if last else accelerator.no_sync(model):
-            with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-                pass_sum, pass_terms = (value * weight for value in loss(model, inputs))
-            loss_sum, terms = loss_sum + pass_sum.detach(), terms + pass_terms
-            if last:  # only now the divisor is known, which the gradients of earlier passes lack
-                divisor = accelerator.reduce(terms, reduction="sum").clamp(min=1)
-                for gradient in (p.grad for p in model.parameters() if p.grad is not None):
-                    gradient.div_(divisor)
-            # times processes: gradients are averaged over them
-            accelerator.backward(pass_sum * accelerator.num_processes / divisor)
-    return (accelerator.reduce(loss_sum, reduction="sum") / divisor).item()
 
 
 def token_budget_batches(
@@ -148,46 +121,16 @@ def token_budget_batches(
         for start in range(0, len(order), size):
             some = order[start : start + size]
             some = some[np.lexsort((lengths[some, -1], -(-target[some] // 8)))]
-            batches += within_budget(some, target, tokens_per_batch)
+            first, longest = 0, 0
+            for end, index in enumerate(some):
+                longest = max(longest, target[index])
+                if end > first and (end - first + 1) * longest > tokens_per_batch:
+                    batches.append(some[first:end])
+                    first, longest = end, target[index]
+            batches.append(some[first:])
         yield from (batches[i] for i in rng.permutation(len(batches)))
-
-
-def within_budget(indices: np.ndarray, lengths: np.ndarray, budget: float) -> list[np.ndarray]:
-    """Examples in their order, cut so that the padded tokens of each piece stay within `budget`;
-    each holds at least one. indices (n,) of examples, lengths (N,) tokens of every example.
-    """
-    pieces, first, longest = [], 0, 0
-    for end, index in enumerate(indices):
-        longest = max(longest, lengths[index])
-        if end > first and (end - first + 1) * longest > budget:
-            pieces.append(indices[first:end])
-            first, longest = end, lengths[index]
-    return [*pieces, indices[first:]]
 
 
 def learning_rate_at(update: int, updates: int, peak: float, warmup: int) -> float:
     """Linear warm-up to `peak`, then linear decay to 0 at the end."""
     return peak * min((update + 1) / max(1, warmup), (updates - update) / max(1, updates - warmup))
-
-
-def _decay_groups(model: nn.Module) -> list[dict]:
-    """Weight decay for matrices only: biases, norms and learned signal vectors go without."""
-    trained = list(_trained(model).values())
-    return [
-        {"params": [p for p in trained if p.dim() > 1], "weight_decay": WEIGHT_DECAY},
-        {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
-    ]
-
-
-def _trained(model: nn.Module) -> dict[str, Tensor]:
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
-
-
-def _resume(checkpoint: Path, model: nn.Module, optimizer) -> list[float]:
-    """Put weights and optimizer back to where the checkpoint stands; return the losses so far."""
-    state = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    with torch.no_grad():
-        for name, parameter in _trained(model).items():
-            parameter.copy_(state["model"][name])
-    optimizer.load_state_dict(state["optimizer"])
-    return state["losses"]

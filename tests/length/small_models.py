@@ -111,18 +111,18 @@ def train_tiny(
     """Train a tiny BART on forty random pairs, with a checkpoint every 3 updates; return its
     parameters and losses.
 
-    `kill_at`: this process ends itself by SIGKILL in that pass (from 0; a pass is an update,
-    where STUDY_TOKENS_PER_PASS is not set). `on_batch(indices)` sees the examples of every pass.
+    `kill_at`: this process ends itself by SIGKILL in that update (from 0). `on_batch(indices)`
+    sees the examples of each.
     """
     training.CHECKPOINT_EVERY = 3
     model = controlled("bart", signal, dropout=dropout, tie_word_embeddings=True)
     lengths = np.random.default_rng(0).integers(4, 20, 40)
     sources, targets = pairs_of(lengths.tolist())
-    passes_begun = itertools.count()
+    updates_begun = itertools.count()
 
     def collate(indices: np.ndarray, rng: np.random.Generator) -> dict[str, torch.Tensor]:
         on_batch(indices)
-        if next(passes_begun) == kill_at:
+        if next(updates_begun) == kill_at:
             os.kill(os.getpid(), signals.SIGKILL)
         batch = seq2seq_batch(model, [sources[i] for i in indices], [targets[i] for i in indices])
         return {**batch, "target_length": torch.as_tensor(lengths[indices])}

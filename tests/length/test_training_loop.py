@@ -1,5 +1,5 @@
 """The training loop: batches, schedule, exact resume after SIGKILL; several processes = one,
-several passes = one, bfloat16 on a GPU.
+bfloat16 on a GPU.
 """
 
 import itertools
@@ -179,33 +179,15 @@ def steep(model, batch):
     return 1000 * loss, tokens
 
 
-# ---- less memory, other arithmetic -----------------------------------------------------------
+# ---- gradients, other arithmetic -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("budget", ["1", "30", "45"])
-def test_several_passes_are_one(budget, monkeypatch):
-    """Ten updates computed in passes end where ten updates without end: the same examples, to
-    1e-5 the same losses and parameters.
-    """
-    whole = []
-    one, losses = train_tiny(None, signal="none", dropout=0.0, on_batch=whole.append)
-    monkeypatch.setenv(training.PASS, budget)
-    passes = []
-    several, their_losses = train_tiny(None, signal="none", dropout=0.0, on_batch=passes.append)
-    assert len(passes) > 1.5 * len(whole) and np.array_equal(
-        np.concatenate(passes), np.concatenate(whole)
-    )
-    assert their_losses == pytest.approx(losses, abs=1e-5)
-    close(several, one)
-
-
-def test_accumulated_gradient_is_that_of_the_large_batch(monkeypatch):
-    """To 1e-5, with passes of unequal numbers of labels: their sums are added, not their means."""
+def test_gradient_is_that_of_the_mean_loss_a_label(monkeypatch):
+    """To 1e-5, of targets of unequal lengths."""
     lengths = np.array([19, 4, 11, 3])
     sources, targets = pairs_of(lengths.tolist())
     whole = controlled("bart", "none", tie_word_embeddings=True, dropout=0.0)
     whole(**seq2seq_batch(whole, sources, targets)).loss.backward()
-    monkeypatch.setenv(training.PASS, "20")
     monkeypatch.setattr(training, "CLIP_NORM", float("inf"))
     model, gradients = controlled("bart", "none", tie_word_embeddings=True, dropout=0.0), {}
 
@@ -229,18 +211,6 @@ def test_accumulated_gradient_is_that_of_the_large_batch(monkeypatch):
         hook.remove()
     for name, parameter in whole.named_parameters():
         torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-5, rtol=0, msg=name)
-
-
-def test_passes_keep_within_their_budget():
-    """By the longer of source and target, padded; every example once, in order; one that is
-    longer is a pass of its own.
-    """
-    longest = BOTH.max(1)
-    for budget in (1, 64, float("inf")):
-        parts = training.within_budget(np.arange(300), longest, budget)
-        assert np.array_equal(np.concatenate(parts), np.arange(300))
-        assert all(len(part) == 1 or len(part) * longest[part].max() <= budget for part in parts)
-    assert len(parts) == 1
 
 
 def test_bfloat16_where_the_device_computes_in_it(monkeypatch):
@@ -312,32 +282,22 @@ def start(code: str, **environment: str) -> subprocess.Popen:
     )
 
 
-@pytest.mark.parametrize("budget", ["", "30"], ids=["one pass", "several passes"])
-def test_killed_run_resumes_bit_for_bit(budget, tmp_path, monkeypatch):
+def test_killed_run_resumes_bit_for_bit(tmp_path):
     """SIGKILL in update 7, resume from the checkpoint of update 6: parameters and losses of an
     uninterrupted run, exactly.
 
     Dropout and training noise are on: their randomness must be that of the update, not of the
     process.
     """
-    monkeypatch.setenv(training.PASS, budget)
-    straight_calls = []
-    straight, losses = train_tiny(None, on_batch=straight_calls.append)
-    kept = []
-    train_tiny(None, updates=6, on_batch=kept.append)  # how many passes six updates take
-    kill_at = len(kept) + (1 if budget == "" else 4)
+    straight, losses = train_tiny(None)
     checkpoint = tmp_path / "run.checkpoint"
-    killed = start(
-        f"from pathlib import Path; train_tiny(Path({str(checkpoint)!r}), kill_at={kill_at})"
-    )
+    killed = start(f"from pathlib import Path; train_tiny(Path({str(checkpoint)!r}), kill_at=7)")
     _, errors = killed.communicate()
     assert killed.returncode == -signal.SIGKILL, errors
     assert checkpoint.exists()
     calls = []
     resumed, resumed_losses = train_tiny(checkpoint, on_batch=calls.append)
-    assert len(calls) == len(straight_calls) - len(
-        kept
-    )  # updates 6 to 9: the six before came from the checkpoint
+    assert len(calls) == 4  # updates 6 to 9: the six before came from the checkpoint
     assert resumed_losses == losses
     assert all(torch.equal(resumed[name], straight[name]) for name in straight)
     assert not any(tmp_path.iterdir())  # a finished run leaves no checkpoint behind
@@ -374,24 +334,19 @@ def test_of_several_processes_the_first_shows_its_bar(rank, hidden, tmp_path, mo
     assert progress(range(3), "training").disable == hidden
 
 
-CASES = {
-    "shared": (80, ""),
-    "some batches of one example": (20, ""),
-    "passes": (80, "25"),
-}  # tokens a batch, and a pass
+CASES = {"shared": 80, "some batches of one example": 20}  # tokens a batch
 
 
-def test_two_processes_are_one(tmp_path, monkeypatch):
+def test_two_processes_are_one(tmp_path):
     """Two processes that share each batch end with the parameters and losses of one process.
     Dropout and noise off.
 
-    They may have passes of different number, and one may have nothing to do where a batch has one
-    example.
+    One has nothing to do where a batch has one example.
     """
     code = f"""
 import os, torch
-for name, (batch, budget) in {CASES}.items():
-    os.environ[{training.PASS!r}], seen = budget, []
+for name, batch in {CASES}.items():
+    seen = []
     options = dict(signal="none", dropout=0.0, tokens_per_batch=batch)
     result = train_tiny(None, on_batch=lambda i: seen.append(i.tolist()), **options)
     torch.save((*result, seen), os.environ["OUT"] + name + os.environ["RANK"])
@@ -400,8 +355,7 @@ for name, (batch, budget) in {CASES}.items():
     assert all(process.returncode == 0 for process in processes), (
         processes[0].errors[-2000:] + processes[1].errors[-2000:]
     )
-    monkeypatch.delenv(training.PASS, raising=False)
-    for name, (batch, budget) in CASES.items():
+    for name, batch in CASES.items():
         whole = []
         one, losses = train_tiny(
             None,
@@ -412,14 +366,12 @@ for name, (batch, budget) in {CASES}.items():
         )
         ranks = [torch.load(tmp_path / f"of {name}{rank}") for rank in range(2)]
         first, second = ranks[0][2], ranks[1][2]
-        if budget:
-            assert len(first) != len(second) and min(len(first), len(second)) > len(whole)
-        else:  # in turn; where there is one example, the second process computes it along
-            assert all(
-                a == both[::2] and b == (both[1::2] or both)
-                for a, b, both in zip(first, second, whole, strict=True)
-            )
-            assert any(len(both) == 1 for both in whole) == (batch == 20)
+        # in turn; where there is one example, the second process computes it along
+        assert all(
+            a == both[::2] and b == (both[1::2] or both)
+            for a, b, both in zip(first, second, whole, strict=True)
+        )
+        assert any(len(both) == 1 for both in whole) == (batch == 20)
         for parameters, shared_losses, _ in ranks:
             assert shared_losses == pytest.approx(losses, abs=1e-5)
             close(parameters, one)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lib.study import paths
-from lib.study.cache import cached, checkpoint_file, experiment, kept, store
-from lib.study.rows import Keyed, plain
+from lib.study.cache import cached, checkpoint_file, experiment, kept
+from lib.study.rows import Keyed, RowStore, plain
 
 CALLS: list[str] = []
 
@@ -51,6 +51,10 @@ def folders(tmp_path, monkeypatch):
     monkeypatch.delenv("STUDY_KEEP", raising=False)
     CALLS.clear()
     return tmp_path
+
+
+def store(function, arguments: dict, rows: pd.DataFrame) -> None:
+    RowStore(paths.CACHE / "results", function).write(arguments, rows, 1.0, None)
 
 
 def test_rows_are_computed_once_and_come_back_with_their_arguments_in_the_order_asked_for():
@@ -126,7 +130,7 @@ def test_options_become_columns_and_lists_one_value():
 
 
 def test_undefined_values_stay_and_no_rows_count_as_done():
-    store(sizes, {"size": 3}, pd.DataFrame({"half": [np.nan]}), seconds=1, commit=None)
+    store(sizes, {"size": 3}, pd.DataFrame({"half": [np.nan]}))
     assert kept(sizes, size=3)["half"].isna().tolist() == [True]
     assert kept(sizes, over={"size": [0, 4]})["half"].tolist() == [2.0]
     assert (
@@ -148,7 +152,7 @@ def test_a_kill_between_any_two_steps_of_joining_loses_nothing(folders):
     kept(sizes, size=1)
     folder = paths.CACHE / "results"
     before = {file: file.read_bytes() for file in folder.glob("sizes.*")}
-    store(sizes, {"size": 2}, pd.DataFrame({"half": [1.0]}), seconds=0, commit=None)
+    store(sizes, {"size": 2}, pd.DataFrame({"half": [1.0]}))
     new = {file: file.read_bytes() for file in folder.glob("new/*")}
     expected = kept(sizes, over={"size": [1, 2]})
     after = {file: file.read_bytes() for file in folder.glob("sizes.*")}
@@ -181,7 +185,7 @@ def test_mistakes_end_in_one_clear_error():
     with pytest.raises(TypeError, match="plain JSON value"):
         kept(scores, size=1, seed=np.ones(2))
     with pytest.raises(ValueError, match="column 'size' of their own"):
-        store(sizes, {"size": 1}, pd.DataFrame({"size": [1]}), seconds=0, commit=None)
+        store(sizes, {"size": 1}, pd.DataFrame({"size": [1]}))
 
 
 def test_a_truncated_file_is_named():

@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from prose import claimed_numbers, numbers_in, unclaimed_numbers
 
-from lib.study.claims import check_claims, claimed_numbers, numbers_in, unclaimed_numbers
+from lib.study.claims import check_claims
 from lib.study.parameters import Parameters
 
 OWN, OTHERS = Parameters(), Parameters()

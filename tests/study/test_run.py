@@ -68,8 +68,6 @@ def printed(path) -> list[str]:
     [
         (["tiny.ipynb", "-p", "itmes", "3"], "no parameter 'itmes' (did you mean 'items'?)"),
         (["tiny.ipynb", "-p", "rate", "1e-4"], "write 1.0e-4"),
-        (["tiny.ipynb", "-p", "items", "010"], "items = '010' must be of type int"),
-        (["tiny.ipynb", "-p", "items", "1:30"], "items = '1:30' must be of type int"),
         (["tiny.ipynb", "-p", "rate", ".nan"], "rate = nan"),
         (["tiny.ipynb", "-p", "signals", "[pre"], "expected ',' or ']'"),
         (["tiny.ipynb", "--profile", "smoek"], "no profile 'smoek' (did you mean 'smoke'?)"),
