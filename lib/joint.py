@@ -18,8 +18,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lib.length.corpora import fingerprint
-from lib.length.finetuning import Data, fine_tuned, trained
+from lib.length.finetuning import Data, fine_tuned, fingerprint, trained
 from lib.length.generation import generate, likelihoods, text_quality
 from lib.quality import training as heads
 from lib.quality.experiments import released_frequencies, released_head

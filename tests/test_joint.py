@@ -14,8 +14,7 @@ from transformers import BartForConditionalGeneration, LlamaConfig, LlamaForCaus
 
 from lib import joint
 from lib.joint import LANGUAGE_MODEL, MEASURES, SCORES, WRITER, Judge
-from lib.length.corpora import CORPORA
-from lib.length.finetuning import Data
+from lib.length.finetuning import CORPORA, Data
 from lib.quality.language_models import LanguageModel
 from lib.quality.scores import token_scores
 from lib.quality.translator import EncoderDecoder

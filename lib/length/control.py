@@ -1,5 +1,7 @@
-"""What length control is for every model of transformers, encoder-decoder or decoder-only: a
-signal, a checked request, room for it.
+"""What length control is for every model of transformers: a signal, a checked request, room for it;
+and what a requested length counts other than tokens: words or characters, as budgets do.
+
+The signals do not change then: `step` is the length written so far instead of a token's number.
 """
 
 import sys
@@ -8,26 +10,73 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, PretrainedConfig
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from lib.length.counting import Counting
 from lib.length.signals import make_signal
 
 ALLOWANCE = 100  # tokens an output may run past its requested length before it is cut
+COUNTED = ("tokens", "words", "characters")
+TOKENS_PER_WORD = 4  # more than a word takes
+
+
+class Counting:
+    """How much each token adds to the length of a text, for one tokenizer, in words or characters.
+
+    `sizes` (V,): spaces of each token, or its characters; `start` makes a text add up to its
+    length. ValueError for a tokenizer that is not byte-level (BART, GPT-2, Llama 3 are).
+    """
+
+    def __init__(self, tokenizer, counted: str):
+        if counted not in COUNTED[1:]:
+            raise ValueError(f"counted must be one of {', '.join(COUNTED)}, not {counted!r}")
+        self.tokenizer, self.counted = tokenizer, counted
+        texts = _texts(tokenizer)
+        if counted == "words":
+            sizes = [text.count(b" ") for text in texts]
+        else:  # bytes that are no continuation (10xxxxxx) of a character in UTF-8
+            sizes = [sum(byte >> 6 != 0b10 for byte in text) for text in texts]
+        self.sizes = torch.tensor(sizes)
+        one = tokenizer("a", add_special_tokens=False)["input_ids"]  # some put a space before it
+        self.start = 1 - int(self.sizes[one].sum())  # "a" is one word, and one character
+
+    def written(self, token_ids: Tensor) -> Tensor:
+        """Length of the text so far at every token. (B, T) -> (B, T)"""
+        return self.start + self.sizes.to(token_ids.device)[token_ids].cumsum(-1)
+
+    def length(self, token_ids: list[int]) -> int:
+        """Length of a finished text; white space counts nothing at its ends, and one in a row."""
+        words = self.tokenizer.decode(token_ids, skip_special_tokens=True).split()
+        return len(words) if self.counted == "words" else len(" ".join(words))
+
+    def most_tokens(self, length: int) -> int:
+        """Tokens that a text of this length may take."""
+        return TOKENS_PER_WORD * length if self.counted == "words" else length + 1
+
+
+def _texts(tokenizer) -> list[bytes]:
+    """The text of every token; special tokens have none."""
+    byte = {letter: number for number, letter in bytes_to_unicode().items()}
+    known = {token: token.encode() for token in tokenizer.get_added_vocab()}
+    known |= dict.fromkeys(tokenizer.all_special_tokens, b"")
+    texts = []
+    for token in tokenizer.convert_ids_to_tokens(range(len(tokenizer))):
+        if token not in known and not byte.keys() >= set(token):
+            raise ValueError(f"token {token!r}: words and characters need a byte-level tokenizer")
+        texts.append(known[token] if token in known else bytes(byte[letter] for letter in token))
+    return texts
 
 
 def check_target_length(target_length: Tensor, batch_size: int, max_length=None) -> None:
-    """Raise ValueError, saying what to do, unless `target_length` is (B,) positive integers that
-    the model's positions can hold.
-    """
-    if not isinstance(target_length, Tensor) or target_length.dtype == torch.bool:
-        raise ValueError("target_length must be an integer tensor of shape (batch,)")
-    if target_length.is_floating_point() or target_length.shape != (batch_size,):
+    """Raise ValueError unless `target_length` is (B,) positive integers that positions can hold."""
+    integers = isinstance(target_length, Tensor) and target_length.dtype in (
+        torch.int32,
+        torch.int64,
+    )
+    if not integers or target_length.shape != (batch_size,) or (target_length <= 0).any():
         raise ValueError(
-            f"target_length must be integers, one length (EOS included) for each of {batch_size} "
-            f"examples, not {target_length.dtype} of shape {tuple(target_length.shape)}"
+            "target_length must be a tensor of positive integers (EOS counts), one for each of "
+            f"{batch_size} examples, not {target_length}"
         )
-    if (target_length <= 0).any():
-        raise ValueError(f"target_length must be at least 1 (EOS), not {target_length.min()}")
     if max_length is not None and (target_length > max_length).any():
         raise ValueError(
             f"target_length {target_length.max()} is beyond the model's {max_length} positions"
@@ -92,9 +141,8 @@ class LengthControl:
 
 
 def plain_generation(habits: GenerationConfig, eos_token_id: int | None = None) -> GenerationConfig:
-    """Greedy, with a checkpoint's special tokens: its other habits (beams, least lengths,
-    penalties) would move lengths. `eos_token_id`: the one that ends an output, unless it is the
-    checkpoint's.
+    """Greedy, with a checkpoint's special tokens (`eos_token_id` in place of its own, if given):
+    other habits (beams, least lengths, penalties) would move lengths.
     """
     kept = ("bos", "pad", "eos", "decoder_start", "forced_bos")
     special = {f"{name}_token_id": getattr(habits, f"{name}_token_id") for name in kept}

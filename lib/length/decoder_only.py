@@ -9,14 +9,11 @@ l counts every token of the response, EOS included.
     predicts                     token 1        token 2 ...    token l (EOS)
     step           0             1              2 ...          l
 
-Prompts are padded on the left, so that all of a batch end in column P - 1; responses on the right.
-The stock model gets X as `inputs_embeds`, and adds its positions or turns queries and keys.
-
-The gate keeps the signal, of norm sqrt(d/2), from swamping the embeddings of a pretrained model:
-- "tanh": tanh(g), g one learned scalar that starts at 0. From the PRE paper, for its decoder-only
-  variant (Botcazou et al., arXiv 2512.06938), as is ξ(0) on the prompt;
-- "scaled": this study's. A fixed factor: a signal of norm sqrt(d/2) has SHARE of the mean norm of
-  the token embeddings. Computed on loading, remembered in the configuration.
+Prompts are padded on the left, responses on the right. The gate keeps the signal, of norm
+sqrt(d/2), from swamping the embeddings of a pretrained model:
+- "tanh": tanh(g), g learned, at first 0. As ξ(0) on the prompt from the PRE paper's decoder-only
+  variant (Botcazou et al., arXiv 2512.06938);
+- "scaled": this study's; fixed, the signal has SHARE of the mean norm of the token embeddings.
 """
 
 import inspect
@@ -121,7 +118,6 @@ class DecoderOnlyMixin(LengthControl):
         return super().generate(inputs, target_length=target_length, **kwargs)
 
     def most_target_tokens(self, source_width: int) -> int | None:
-        """What prompts of that width leave of the context, or None for a model without a limit."""
         context = getattr(self.config.get_text_config(), "max_position_embeddings", None)
         return None if context is None else max(0, context - source_width)
 
@@ -136,9 +132,8 @@ class DecoderOnlyMixin(LengthControl):
         return batch | request
 
     def pair_batch(self, sources: Ids, targets: Ids, target_length: Tensor | None = None) -> Batch:
-        """Inputs of `forward` under teacher forcing, for prompts and responses that end in EOS:
-        input_ids, attention_mask, position_ids (B, P + T - 1); labels (B, T) of the responses; and
-        `logits_to_keep` (T,), the columns that predict them, so that logits are (B, T, V).
+        """Inputs of `forward` under teacher forcing: input_ids, attention_mask, position_ids
+        (B, P + T - 1); labels (B, T) of the responses, `logits_to_keep` (T,) their columns.
         """
         batch = self.source_batch(sources, target_length)
         labels, width = pad(targets, -100).to(self.device), batch["input_ids"].shape[1]
@@ -154,12 +149,10 @@ class DecoderOnlyMixin(LengthControl):
 
     @staticmethod
     def prompt_length(batch: Batch) -> int:
-        """Tokens in front of the first new one in what `generate` returns: the padded prompt."""
         return batch["input_ids"].shape[1]
 
     @staticmethod
     def widest_input(source_tokens: np.ndarray, target_tokens: np.ndarray) -> np.ndarray:
-        """Tokens that the model reads of each pair: prompt and response. (N,), (N,) -> (N,)"""
         return source_tokens + target_tokens
 
 
@@ -175,9 +168,7 @@ def add_lora(model: nn.Module) -> None:
 
 
 def labelled_prompts(tokenizer, sources: list[str], labels: tuple, max_source: int) -> Ids:
-    """ "Summary: {source}\\nDescription:" for each source, cut to `max_source` tokens, with labels
-    ("Summary", "Description"). Its parts are tokenised apart: none depends on the others.
-    """
+    """ "Summary: {source}\\nDescription:" of each source, cut; its parts are tokenised apart."""
     head, tail, end = token_ids(tokenizer, [f"{labels[0]}:", f"\n{labels[1]}", ":"])
     start, rows = start_of_text(tokenizer) + head, token_ids(tokenizer, [f" {s}" for s in sources])
     return [start + row[:max_source] + tail + end for row in rows]

@@ -9,18 +9,18 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lib.length.corpora import fingerprint
 from lib.length.finetuning import (
     LONGEST_REQUEST,
     Data,
     fine_tuned,
+    fingerprint,
     signal_options,
+    tiny_bart,
     tokenised,
     trained,
 )
 from lib.length.generation import generate, likelihoods, repetition, text_quality
 from lib.length.models import is_decoder_only
-from lib.length.tiny_bart import tiny_bart
 from lib.reverse_position import ReversePosition
 from lib.study.cache import experiment, kept
 from lib.study.models import smollm2_folder

@@ -1,22 +1,35 @@
-"""From the names of a corpus and a model to a length-controlled model, trained on short targets."""
+"""From the names of a corpus and a model to a length-controlled model, trained on short targets.
 
+The small model is a BART of 1.3 M parameters, denoised on training text of all lengths, before any
+signal is added: it stands in for BART-large at laptop size.
+"""
+
+import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, BartForConditionalGeneration
 
-from lib.length.control import ALLOWANCE, plain_generation
-from lib.length.corpora import CORPORA, Corpus, fingerprint
-from lib.length.counting import Counting
+from lib import corpora
+from lib.length.control import ALLOWANCE, Counting, plain_generation
 from lib.length.decoder_only import add_lora, labelled_prompts, responses
 from lib.length.models import LengthControlled, is_decoder_only
-from lib.length.tiny_bart import tiny_bart
 from lib.study.cache import cached, checkpoint_file
-from lib.study.models import best_device, pretrained_name, smollm2_folder
+from lib.study.models import (
+    EOS,
+    MASK,
+    best_device,
+    configuration,
+    pretrained_name,
+    seq2seq_batch,
+    smollm2_folder,
+    train_tokenizer,
+)
 from lib.study.training import train
 
 LEARNED = ("train", "continuation")  # splits to fine-tune on; the second where a corpus has it
@@ -28,6 +41,112 @@ CHOSEN = {
     "countdown": {"window": 32},
     "bucket": {"buckets": 256},
 }
+MASK_SHARE, MEAN_SPAN = 0.3, 3.0  # BART's text infilling
+
+
+# ---- text -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """How a text of `lib.corpora` is used. Lengths: tokens, EOS included, or what it counts."""
+
+    text: str  # its name there; its tiny BART is the one to fine-tune
+    max_source: int  # tokens; longer sources are cut
+    vocabulary: int  # entries of tiny-bart's own tokenizer
+    positions: int  # of tiny-bart
+    max_train_length: int  # for notebooks that use several: training targets are shorter than this
+    labels: tuple[str, str] = ("Summary", "Description")  # of source and target, in a prompt
+    bertscore: bool = False  # whether outputs are also compared by BERTScore
+    counted: str = "tokens"  # what lengths count; see lib.length.control
+
+    def load(self) -> pd.DataFrame:
+        """Columns id, source, target, group, split."""
+        return corpora.load(self.text)
+
+
+# words and characters: cuts that leave as many training targets as 64 tokens do. Benchmarks: nine
+# in ten training targets are below the cut; a source is an article, or answer and context.
+_DOCSTRINGS = Corpus("docstrings", 64, 2048, 512, 64)
+_NEWS = Corpus("cnn-dailymail", 256, 4096, 1024, 76, ("Article", "Highlights"), bertscore=True)
+_ONE_SENTENCE = {"max_train_length": 46, "labels": ("Article", "Summary")}
+_QUESTION = {"max_train_length": 24, "labels": ("Answer | Context", "Question")}
+CORPORA = {
+    "docstrings": _DOCSTRINGS,
+    "docstrings-words": replace(_DOCSTRINGS, counted="words", max_train_length=32),
+    "docstrings-characters": replace(_DOCSTRINGS, counted="characters", max_train_length=208),
+    "cnn-dailymail": _NEWS,
+    "xsum": replace(_NEWS, text="xsum", **_ONE_SENTENCE),
+    "squad-qg": replace(_NEWS, text="squad-qg", **_QUESTION),
+}
+
+
+def fingerprint(corpus: str) -> str:
+    """Hash of what a data set is. Raises ValueError for an unknown one, naming those that exist."""
+    if corpus not in CORPORA:
+        raise ValueError(f"unknown data set {corpus!r}: choose one of {', '.join(CORPORA)}")
+    return corpora.fingerprint(CORPORA[corpus].text)
+
+
+# ---- the small model ---------------------------------------------------------------------------
+
+
+@cached(version=1, folder=True, data=fingerprint)
+def tiny_bart(folder: Path, corpus: str, pretrain_updates: int) -> None:
+    """Pretrained tiny BART of a corpus, with its own tokenizer."""
+    own = CORPORA[corpus]
+    table = own.load().query("split == 'train'")
+    texts = (table["source"] + "\n" + table["target"]).tolist()
+    tokenizer = train_tokenizer(texts, own.vocabulary, own.positions)
+    torch.manual_seed(0)
+    model = BartForConditionalGeneration(configuration(own.vocabulary, positions=own.positions))
+    token_ids = tokenizer((table["source"] + " " + table["target"]).tolist(), verbose=False)
+    pretrain(model, token_ids["input_ids"], updates=pretrain_updates, checkpoint=checkpoint_file())
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def pretrain(
+    model, token_ids: list[list[int]], *, updates: int, checkpoint: Path | None
+) -> list[float]:
+    """Denoise packed texts (ending with EOS) in blocks of every length from 16 to the last
+    position, so that all positions are trained. Returns the losses.
+    """
+    text = np.fromiter(itertools.chain.from_iterable(token_ids), np.int64)
+    rng = np.random.default_rng(0)
+    positions = model.config.max_position_embeddings
+    lengths = rng.integers(16, positions, size=len(text) // 100)  # tokens a block, before its EOS
+    starts = rng.integers(0, len(text) - lengths)
+
+    def collate(indices: np.ndarray, rng: np.random.Generator) -> dict[str, Tensor]:
+        blocks = [text[starts[i] : starts[i] + lengths[i]] for i in indices]
+        noisy = [[*infill(block, rng), EOS] for block in blocks]
+        return seq2seq_batch(model, noisy, [[*block, EOS] for block in blocks])
+
+    options = {"learning_rate": 2e-3, "tokens_per_batch": 4096, "seed": 0}
+    options |= {"updates": updates, "checkpoint": checkpoint, "description": "denoising"}
+    return train(model, lengths, collate, **options)
+
+
+def infill(tokens: np.ndarray, rng: np.random.Generator) -> list[int]:
+    """BART's text infilling: spans of Poisson(MEAN_SPAN) length, replaced by one <mask> each, until
+    MASK_SHARE of the tokens is gone.
+    """
+    out, position, budget = [], 0, MASK_SHARE * len(tokens)
+    start_probability = MASK_SHARE / MEAN_SPAN / (1 - MASK_SHARE)
+    while position < len(tokens):
+        if budget > 0 and rng.random() < start_probability:
+            span = min(rng.poisson(MEAN_SPAN), len(tokens) - position)
+            out.append(MASK)
+            position += span
+            budget -= span
+        if position < len(tokens):
+            out.append(int(tokens[position]))
+            position += 1
+    return out
+
+
+# ---- fine-tuning -------------------------------------------------------------------------------
 
 
 def signal_options(signal: str, max_train_length: int) -> dict:

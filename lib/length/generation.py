@@ -115,9 +115,8 @@ def likelihoods(
     """Teacher-forced nats of each target: nll_content (sum over all tokens but EOS), nll_eos,
     content_tokens.
 
-    The split matters: a model that knows l gets EOS for nothing, and loses nothing before it on "or
-    the text ends here". So content counts as -log p(token | the text goes on), that is
-    -log p(token) + log(1 - p(EOS)): this compares controlled with uncontrolled.
+    A model that knows l gets EOS for nothing, and loses nothing before it on "or the text ends
+    here": content counts as -log p(token | the text goes on) = -log p(token) + log(1 - p(EOS)).
     """
     rows, tokens = [None] * len(sources), [len(row) for row in targets]
     order = np.argsort(tokens, kind="stable")
@@ -160,26 +159,17 @@ def text_quality(outputs: list[str], references: list[str]) -> pd.DataFrame:
 
 
 def corpus_bleu(sums: np.ndarray) -> np.ndarray:
-    """BLEU (0...100) from sums of BLEU_SUMS, with sacrebleu's exponential smoothing.
-    (..., 10) -> (...)
-    """
-    hypothesis, reference, counts, totals = (
-        sums[..., 0],
-        sums[..., 1],
-        sums[..., 2:6],
-        sums[..., 6:],
-    )
+    """BLEU (0...100), smoothed as sacrebleu does, from sums of BLEU_SUMS. (..., 10) -> (...)"""
+    (hypothesis, reference), counts = np.moveaxis(sums[..., :2], -1, 0), sums[..., 2:6]
     halvings = np.cumsum(counts == 0, axis=-1)  # the k-th order without a match counts 2^-k matches
     with np.errstate(divide="ignore", invalid="ignore"):
-        precision = np.where(counts == 0, 0.5**halvings, counts) / totals
-        brevity = np.where(hypothesis < reference, np.exp(1 - reference / hypothesis), 1.0)
+        precision = np.where(counts == 0, 0.5**halvings, counts) / sums[..., 6:]
+        brevity = np.exp(np.minimum(1 - reference / hypothesis, 0))
         bleu = 100 * brevity * np.exp(np.log(precision).mean(-1))
-    return np.where((counts.sum(-1) == 0) | (totals.min(-1) == 0), 0.0, bleu)
+    return np.where((counts.sum(-1) == 0) | (sums[..., 6:].min(-1) == 0), 0.0, bleu)
 
 
 def repetition(tokens: list[int], n: int = 4) -> float:
-    """Share of n-grams that occurred before in the same text: 0 for none, near 1 for a loop; 0 for
-    texts shorter than n.
-    """
+    """Share of n-grams that occurred before in the text: 0 for none, near 1 for a loop."""
     grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0

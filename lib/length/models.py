@@ -1,9 +1,8 @@
 """Length-controlled models: a stock model of transformers with a signal added to its decoder
 inputs, at one point. Encoder-decoders here; causal language models in `lib.length.decoder_only`.
 
-X_t = E_t + P_t + signal(t, l). The embedding E and the signal are handed to the decoder as
-`decoder_inputs_embeds`; the decoder adds its own positions P (BART, Marian) or none (T5). No
-modelling file is copied, and with a zero signal the model is the stock model.
+X_t = E_t + P_t + signal(t, l): E + signal are handed over as `decoder_inputs_embeds`, the decoder
+adds its positions P (BART, Marian) or none (T5). With a zero signal it is the stock model.
 """
 
 from collections.abc import Callable
@@ -17,8 +16,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
 )
 
-from lib.length.control import LengthControl, check_target_length
-from lib.length.counting import Counting
+from lib.length.control import Counting, LengthControl, check_target_length
 from lib.length.decoder_only import DecoderOnlyMixin, check_decoder_only
 from lib.length.signals import make_signal
 from lib.study.models import seq2seq_batch, source_batch
@@ -42,21 +40,18 @@ class LengthControlled:
         gate: str | None = None,
         **kwargs,
     ):
-        """Load a checkpoint by hub name or folder. A checkpoint saved from here remembers its
-        signal; `signal` replaces it.
+        """Load a checkpoint by hub name or folder, in float32 unless `dtype` says otherwise. One
+        saved from here remembers its signal; `signal` replaces it.
 
-        `counted`: what lengths count, "tokens", "words" or "characters"; the last two need the
-        tokenizer beside the checkpoint, and an encoder-decoder. `gate`: of a decoder-only model,
-        see lib.length.decoder_only. `kwargs` go to the `from_pretrained` of transformers. Weights
-        are float32 unless `dtype` says otherwise, also where they are stored in half precision,
-        which fine-tuning does not survive.
+        `counted`: what lengths count, "tokens", "words" or "characters"; the last two need an
+        encoder-decoder with its tokenizer beside it. `gate`: see lib.length.decoder_only. `kwargs`
+        go to the `from_pretrained` of transformers.
         """
         revision = kwargs.get("revision", "main")
         config = kwargs.pop("config", None) or AutoConfig.from_pretrained(name, revision=revision)
         controlled = _with_signal(config, signal, signal_options or {}, counted, gate)
-        loaded = controlled.from_pretrained(
-            name, config=config, **{"dtype": torch.float32, **kwargs}
-        )
+        kwargs = {"config": config, "dtype": torch.float32, **kwargs}
+        loaded = controlled.from_pretrained(name, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # with its loading report
         model.complete(lambda: AutoTokenizer.from_pretrained(name, revision=revision))
         return loaded
@@ -85,17 +80,11 @@ class LengthControlMixin(LengthControl):
         return getattr(self.config, "max_position_embeddings", None)
 
     def source_batch(self, sources: Rows, target_length: Tensor | None = None) -> Batch:
-        """Inputs of `generate`: input_ids and attention_mask (B, S), padded on the right, and
-        target_length (B,) if there is one.
-        """
+        """Inputs of `generate`: input_ids, attention_mask (B, S); target_length (B,) if given."""
         return source_batch(self, sources) | self._request(target_length)
 
-    def pair_batch(
-        self, sources: Rows, targets: Rows, target_length: Tensor | None = None
-    ) -> Batch:
-        """Inputs of `forward` under teacher forcing: `source_batch`, labels and decoder_input_ids
-        (B, T); logits are (B, T, V).
-        """
+    def pair_batch(self, sources: Rows, targets: Rows, target_length=None) -> Batch:
+        """Inputs of `forward` under teacher forcing: those, labels and decoder_input_ids (B, T)."""
         return seq2seq_batch(self, sources, targets) | self._request(target_length)
 
     def _request(self, target_length: Tensor | None) -> Batch:
@@ -103,12 +92,10 @@ class LengthControlMixin(LengthControl):
 
     @staticmethod
     def prompt_length(batch: Batch) -> int:
-        """Tokens in front of the first new one in what `generate` returns: the start token."""
         return 1
 
     @staticmethod
     def widest_input(source_tokens: np.ndarray, target_tokens: np.ndarray) -> np.ndarray:
-        """Tokens of the longer input of each pair beside the target itself. (N,), (N,) -> (N,)"""
         return source_tokens
 
     def forward(
@@ -122,9 +109,8 @@ class LengthControlMixin(LengthControl):
         written: Tensor | None = None,  # (B,) words or characters of the tokens in the cache
         **kwargs,
     ):
-        """Stock forward plus `target_length`: the number of tokens the decoder is to emit, EOS (and
-        BART's forced <s>) included; or the words or characters of the text, in a model that counts
-        those (`generate` gives it `written`).
+        """Stock forward plus `target_length`: tokens that the decoder is to emit, EOS (and BART's
+        forced <s>) included; or words or characters (`generate` gives a model `written`).
         """
         if input_ids is not None and input_ids.shape[-1] == 0:
             raise ValueError("empty source: every example needs at least one input token")
@@ -135,18 +121,14 @@ class LengthControlMixin(LengthControl):
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
             check_target_length(target_length, len(decoder_input_ids))
             step = self._steps(decoder_input_ids, cache, written)
-            kwargs["decoder_inputs_embeds"] = self._controlled_embeddings(
-                decoder_input_ids, step, target_length.to(decoder_input_ids.device)
-            )
+            signal = self.length_signal(step, target_length.to(step.device))  # (B, T, d)
+            decoder = self.get_decoder()
+            embeddings = decoder.embed_tokens(decoder_input_ids)
+            scale = getattr(decoder, "embed_scale", 1.0)  # Marian's: the signal arrives unscaled
+            kwargs["decoder_inputs_embeds"] = embeddings + signal.to(embeddings.dtype) / scale
             decoder_input_ids = None
-        return super().forward(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            cache=cache,
-            labels=labels,
-            **kwargs,
-        )
+        kwargs |= {"attention_mask": attention_mask, "decoder_input_ids": decoder_input_ids}
+        return super().forward(input_ids=input_ids, cache=cache, labels=labels, **kwargs)
 
     def _steps(self, decoder_input_ids: Tensor, cache, written: Tensor | None) -> Tensor:
         """How far along each decoder input is: t = 1 at the first (T,), or the words or characters
@@ -159,13 +141,6 @@ class LengthControlMixin(LengthControl):
         if cached and written is None:
             raise ValueError(f"counting {self.counting.counted} with a cache needs `written`")
         return self.counting.written(decoder_input_ids) + (written[:, None] if cached else 0)
-
-    def _controlled_embeddings(self, token_ids: Tensor, step: Tensor, target_length: Tensor):
-        """E_t + signal. (B, T), (T,) or (B, T), (B,) -> (B, T, d)"""
-        decoder = self.get_decoder()
-        embeddings = decoder.embed_tokens(token_ids)
-        scale = getattr(decoder, "embed_scale", 1.0)  # Marian's: the signal must arrive unscaled
-        return embeddings + self.length_signal(step, target_length).to(embeddings.dtype) / scale
 
     def prepare_inputs_for_generation(self, input_ids, *args, target_length=None, **kwargs) -> dict:
         """Stock inputs of the next step, the request, and `written`: here all tokens are known."""
@@ -180,9 +155,7 @@ class LengthControlMixin(LengthControl):
 
 
 def is_decoder_only(config: PretrainedConfig) -> bool:
-    """Whether length control takes a model of this configuration for a causal one: those of
-    encoder-decoders have a causal class too.
-    """
+    """Whether a model of this configuration is a causal one, and no encoder-decoder, too."""
     seq2seq = type(config) in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
     return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not seq2seq
 

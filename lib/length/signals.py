@@ -26,13 +26,9 @@ class NoSignal(nn.Module):
         self.d_model = d_model
 
     def forward(self, step: Tensor, target_length: Tensor) -> Tensor:
-        return torch.zeros(
-            len(target_length), step.shape[-1], self.d_model, device=target_length.device
+        return target_length.new_zeros(
+            (len(target_length), step.shape[-1], self.d_model), dtype=torch.float32
         )
-
-
-class NumberInPrompt(NoSignal):
-    """Zeros: the prompt of a decoder-only model says the number instead, as people do."""
 
 
 class OfficialProgressRatio(ProgressRatio):
@@ -66,24 +62,22 @@ class LinearRatio(ProgressRatio):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """The start: entries N(0, 1/2)."""
-        nn.init.normal_(self.vector, std=math.sqrt(0.5))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=math.sqrt(0.5))
 
     def encode(self, ratio: Tensor) -> Tensor:
         return ratio[..., None] * self.vector
 
 
 class BucketRatio(ProgressRatio):
-    """A learned vector for each of `buckets` equal ranges of r, and for r = 1. Noise as in PRE."""
+    """A learned vector for each of `buckets` equal ranges of r and for r = 1; as LinearRatio."""
 
     def __init__(self, d_model: int, buckets: int = 64):
         super().__init__(d_model)
         self.table = nn.Parameter(torch.empty(buckets + 1, d_model))
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """The start: entries N(0, 1/2)."""
-        nn.init.normal_(self.table, std=math.sqrt(0.5))
+    reset_parameters = LinearRatio.reset_parameters
 
     def encode(self, ratio: Tensor) -> Tensor:
         return self.table[(ratio * (len(self.table) - 1)).long()]
@@ -97,30 +91,21 @@ class Countdown(ReversePosition):
 
 
 class RatioAndCountdown(nn.Module):
-    """ξ(r) and the countdown of the last `window` tokens.
+    """ξ(r) and the countdown of the last `window` tokens: how far along, and when to stop. Every
+    value of both is met in training, whatever the length.
 
-    Every value of both is met in training whatever the length: the ratio says how far along the
-    text is, the countdown when to stop. `combine`: "sum" adds the two at the norm of one, "split"
-    gives each half of the dimensions. `share`: M, as in NyquistRatio; `noise`: of the countdown.
+    `combine`: "sum" adds the two at the norm of one, "split" gives each half of the dimensions.
+    `share`: M, as in NyquistRatio; `noise`: of the countdown.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        window: int = 16,
-        combine: str = "split",
-        share: float = 1 / math.pi,
-        noise: float = 0.0,
-    ):
+    def __init__(self, d_model: int, window=16, combine="split", share=1 / math.pi, noise=0.0):
         if combine not in ("sum", "split"):
             raise ValueError(f"combine must be 'sum' or 'split', not {combine!r}")
         super().__init__()
         self.combine = combine
         width = d_model // 2 if combine == "split" else d_model
-        self.ratio, self.countdown = (
-            NyquistRatio(width, share),
-            Countdown(width, window, noise),
-        )
+        self.ratio = NyquistRatio(width, share)
+        self.countdown = Countdown(width, window, noise)
 
     def forward(self, step: Tensor, target_length: Tensor) -> Tensor:
         ratio, countdown = self.ratio(step, target_length), self.countdown(step, target_length)
@@ -142,7 +127,7 @@ class LengthRatioPosition(NoSignal):
 
 SIGNALS = {
     "none": NoSignal,
-    "number-in-prompt": NumberInPrompt,
+    "number-in-prompt": NoSignal,  # the prompt of a decoder-only model says it, as people do
     "pre": ProgressRatio,
     "pre-official": OfficialProgressRatio,
     "pre-nyquist": NyquistRatio,

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BartForConditionalGeneration, PreTrainedTokenizerFast
 
-from lib.length.control import ALLOWANCE
-from lib.length.counting import Counting
+from lib.length.control import ALLOWANCE, Counting
 from lib.length.generation import generate
 from lib.length.models import LengthControlled
 from lib.study.models import configuration, train_tokenizer

@@ -337,8 +337,8 @@ def test_signal_can_be_replaced(tmp_path):
 # ---- wrong input ends in one clear line ------------------------------------------------------
 
 WRONG_LENGTHS = {
-    "zero": (torch.tensor([4, 0, 4]), "at least 1"),
-    "negative": (torch.tensor([4, 4, -3]), "at least 1.*-3"),
+    "zero": (torch.tensor([4, 0, 4]), "positive"),
+    "negative": (torch.tensor([4, 4, -3]), "positive.*-3"),
     "float": (torch.tensor([4.0, 4.0, 4.0]), "integer"),
     "boolean": (torch.tensor([True, True, True]), "integer"),
     "list": ([4, 4, 4], "integer"),
