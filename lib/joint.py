@@ -1,12 +1,7 @@
 """Where the two halves meet: quality scores judge text that was written to a requested length.
 
-The same sources are written at several lengths, fractions of the reference's. Beside every text of
-a length-controlled model stands the uncontrolled one's, forced to exactly as many tokens: whatever
-differs, length does not. Best of n: several texts a source at the reference's length.
-
-Two judges read every text, each with the same scores: SmolLM2, which sees summary line and text,
-and the tiny BART of the same seed, uncontrolled: the model that was forced. Text of seed 0 is
-judged by heads of seed 0.
+Beside every text of a length-controlled model stands the uncontrolled one's, forced to exactly as
+many tokens. Two judges of the same seed read both: SmolLM2, and the tiny BART that was forced.
 """
 
 from dataclasses import replace
@@ -50,13 +45,10 @@ class Judge(NamedTuple):
     head: SigmoidHead
 
 
-# ---- judges ------------------------------------------------------------------------------------
-
-
 @cached(version=1, built_on=[fine_tuned], data=fingerprint)
 def writer_head(**training) -> dict[str, Tensor]:
-    """A low-rank head of the model of `fine_tuned`, trained on the references that this learnt from
-    by the paper's sampler, at the learning rate of least loss on validation references.
+    """A low-rank head of the model of `fine_tuned`, trained on the references this learnt from, at
+    the learning rate of least loss on validation references.
     """
     lm, texts, unigram = _writer(**training)
     options, tried = {"rounds": 4, "samplers": (METHOD,)}, {}
@@ -96,7 +88,7 @@ def reading(lm: EncoderDecoder, sources, targets) -> list[Text]:
 
 
 def with_end(lm: LanguageModel, sources: list[str], texts: list[str]) -> list[Text]:
-    """Texts behind their summary lines, and the token that ends a turn behind them."""
+    """What SmolLM2 reads: summary line, text, the token that ends a turn."""
     encoded = lm.encode([f"{source}\n" for source in sources], texts)
     return [replace(text, ids=(*text.ids, lm.tokenizer.eos_token_id)) for text in encoded]
 
@@ -113,10 +105,8 @@ def judges(**training) -> tuple[Judge, Judge]:
 
 @torch.no_grad()
 def scores(judge: Judge, texts: list[Text]) -> pd.DataFrame:
-    """SCORES of texts whose last token is the one that ends them: all but two leave it out, as
-    scores do everywhere here. Higher = better; one row a text.
-
-    `end`: its log-probability; `logprob-with-end`: the mean log-probability with it.
+    """SCORES, higher = better, of texts whose last token is the one that ends them: all leave it
+    out but `end`, its log-probability, and `logprob-with-end`, the mean with it. One row a text.
     """
     ids, number = heads.gold_tokens(texts), heads.text_numbers(texts)  # (N,)
     states = judge.lm.hidden_states(texts)  # (N, d)
@@ -143,15 +133,11 @@ def judged(data: Data, pairs: pd.DataFrame, outputs: pd.DataFrame, **training) -
     quality = text_quality(texts, lines["target"].tolist())[list(MEASURES)]
     known = [lines[["id", "group"]], outputs.drop(columns=["source", "tokens"]), quality]
     smollm2, writer = judges(**training)
-    rows = {
-        LANGUAGE_MODEL: scores(smollm2, with_end(smollm2.lm, lines["source"].tolist(), texts)),
-        WRITER: scores(writer, reading(writer.lm, lines["source_ids"], ended)),
-    }
-    rows = [pd.concat([*known, own.assign(judge=name)], axis=1) for name, own in rows.items()]
-    return pd.concat(rows, ignore_index=True)
-
-
-# ---- experiments -------------------------------------------------------------------------------
+    read = with_end(smollm2.lm, lines["source"].tolist(), texts)
+    rows = [scores(smollm2, read).assign(judge=LANGUAGE_MODEL)]
+    read = reading(writer.lm, lines["source_ids"], ended)
+    rows += [scores(writer, read).assign(judge=WRITER)]
+    return pd.concat([pd.concat([*known, own], axis=1) for own in rows], ignore_index=True)
 
 
 def judged_pairs(data: Data, sources: int, max_train_length: int) -> pd.DataFrame:
@@ -163,8 +149,7 @@ def judged_pairs(data: Data, sources: int, max_train_length: int) -> pd.DataFram
 @experiment(version=1, built_on=[fine_tuned, writer_head, smollm2_folder], data=fingerprint)
 def texts_under_length(fractions: list, sources: int, **training) -> pd.DataFrame:
     """Texts at fractions of the reference's length. `text`: of a signal `controlled`, and `forced`,
-    the uncontrolled model's forced to the length that each of these has; of the signal none
-    `forced` to the requested length, and `reference`, cut to it.
+    the uncontrolled model's of the same length; of none `forced`, and `reference`, cut to it.
 
     One row a text and judge: id, group, fraction, text, target_length, generated_length,
     natural_length (what the uncontrolled model writes by itself), MEASURES, judge, SCORES.
@@ -217,13 +202,9 @@ def sampled_texts(candidates: int, sources: int, **training) -> pd.DataFrame:
     return judged(data, pairs, texts.assign(**{"own-logprob": own}), **training)
 
 
-# ---- what they say -----------------------------------------------------------------------------
-
-
 def pairs_of_equal_length(texts: pd.DataFrame) -> pd.DataFrame:
     """Controlled text minus the forced one of the same source, seed and length: one row a pair and
-    judge; SCORES and MEASURES hold differences. `kind`: whether forcing `cut` the uncontrolled text
-    short, or `stretched` it (or left it as it was).
+    judge. `kind`: whether forcing `cut` the uncontrolled text, or `stretched` it (or neither).
     """
     key = ["signal", "seed", "fraction", "id", "judge"]
     texts = texts[texts["signal"] != "none"]
@@ -258,10 +239,8 @@ def expected_best(score: np.ndarray, value: np.ndarray, n: int) -> float:
 
 
 def choices(samples: pd.DataFrame, sizes: list[int]) -> pd.DataFrame:
-    """Likeness to the reference of what each score chooses among so many candidates: one row a
-    signal, seed, source, size and score; rougeL, and `random`, the mean of all candidates.
-
-    Judges beside the two: `the writer itself` (own-logprob), `the reference` (oracle).
+    """rougeL of what each score chooses among so many candidates, and `random`, the mean of all.
+    One row a signal, seed, source, size, judge (also the writer itself, the reference) and score.
     """
     rows, key = [], ["signal", "seed", "id", "group"]
     for (judge, *place), texts in samples.groupby(["judge", *key], sort=False):

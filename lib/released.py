@@ -5,12 +5,10 @@
     hf download Ivanhoe9/prebart-large-cnn --local-dir there
     python -m lib.released there prebart
 
-QualityEstimator and LengthControlled read them (the latter as `pre-official`). From the authors'
-code is known: a head is one tensor (V, d) without a bias, p(v) = sigmoid(w_v h), h the last hidden
-state after the final norm; PRE-BART is a BART whose decoder adds its positions P twice, E + 2 P +
-xi. Here they are added once, so the stored table is doubled. Assumed, as the files could not be
-seen: the default frequency M = d / 2, no prefix of the source. Not taken over: noise at inference,
-and no signal at the first token, faults of the code around it.
+From their code: a head is one tensor (V, d), no bias, p(v) = sigmoid(w_v h), h after the final
+norm; PRE-BART adds its positions P twice, E + 2 P + xi: here once, so the stored table is doubled.
+Assumed, the files could not be seen: M = d / 2, no prefix of the source. Not taken over, faults of
+the code around it: noise at inference, no signal at the first token.
 """
 
 import sys
@@ -30,9 +28,8 @@ from lib.study.models import stored_tensors
 def released_head(tensors: dict[str, Tensor], lm: LanguageModel) -> SigmoidHead:
     """The full head whose weight is the one tensor (V, d) given; ValueError where it is not one."""
     shapes = [tuple(tensor.shape) for tensor in tensors.values()]
-    if shapes != [tuple(lm.unembedding.shape)]:
-        expected = f"one tensor {tuple(lm.unembedding.shape)} for {lm.name}"
-        raise ValueError(f"a released head is {expected}, but there are: {shapes}")
+    if shapes != [expected := tuple(lm.unembedding.shape)]:
+        raise ValueError(f"a head is one tensor {expected} for {lm.name}, but there are: {shapes}")
     head = SigmoidHead(lm.unembedding)
     with torch.no_grad():
         head.weight.copy_(*tensors.values())
@@ -48,8 +45,7 @@ def released_prebart(folder: Path):
     model, report = LengthControlled.from_pretrained(str(folder), "pre-official", **options)
     missing = sorted(set(report["missing_keys"]) - {"final_logits_bias"})
     if missing or report["unexpected_keys"]:
-        unexpected = sorted(report["unexpected_keys"])
-        raise ValueError(f"no BART of this configuration: lacks {missing}, has {unexpected}")
+        raise ValueError(f"no such BART: lacks {missing}, has {sorted(report['unexpected_keys'])}")
     with torch.no_grad():
         model.get_decoder().embed_positions.weight.mul_(2)
     model.generation_config = plain_generation(model.generation_config)

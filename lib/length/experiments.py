@@ -33,11 +33,10 @@ OUTLIER = 20  # tokens; the paper's bound
 def of_signals(function, signals: list[str], seeds: list[int], **arguments) -> pd.DataFrame:
     """`kept` for signals, each with its own options (`signal_options`), and seeds."""
     cut = arguments["max_train_length"]
-    options = {signal: signal_options(signal, cut) for signal in signals}
-    rows = [
-        kept(function, over={"seed": seeds}, signal=signal, options=options[signal], **arguments)
-        for signal in signals
-    ]
+    rows = []
+    for signal in signals:
+        own = {"signal": signal, "options": signal_options(signal, cut)}
+        rows.append(kept(function, over={"seed": seeds}, **own, **arguments))
     return pd.concat(rows, ignore_index=True)
 
 
@@ -56,10 +55,8 @@ def controlled_outputs(
     items: int, split: str = "test", fault: str | None = None, **training
 ) -> pd.DataFrame:
     """Outputs at random requested lengths on random sources, `items` a bucket; the same requests
-    for every signal and seed. `fault`: one of FAULTS switched on.
-
-    One row an output: id, group (of the source), bucket_start, bucket_end, target_length,
-    generated_length, capped, repetition.
+    for every signal and seed. `fault`: one of FAULTS. One row an output: id, group (of the source),
+    bucket_start, bucket_end, target_length, generated_length, capped, repetition.
     """
     model, data = trained(**training)
     rng, sources, chosen = np.random.default_rng(0), data.split(split), []
@@ -82,22 +79,18 @@ def controlled_outputs(
 
 @experiment(version=1, built_on=[fine_tuned], data=fingerprint)
 def reference_outputs(references: str, items: int, **training) -> pd.DataFrame:
-    """Outputs at the length of a reference, free and forced, compared with it.
-
-    `references`: test pairs with targets as short as in "trained" or longer, "unseen"; at most
-    2 `items`. One row an output: id, group, target_length, decoding (free, forced; of a stock
-    encoder-decoder also beams-4, forced-beams-4), generated_length, capped, what `text_quality`
-    gives, bertscore where the corpus has it, repetition.
+    """Outputs at the length of `references` (see `reference_pairs`), compared with them. One row an
+    output: id, group, target_length, decoding (free, forced; of a stock encoder-decoder also
+    beams-4, forced-beams-4), generated_length, capped, `text_quality`, bertscore, repetition.
     """
     model, data = trained(**training)
     pairs = reference_pairs(data, references, items, training["max_train_length"])
     controlled = training["signal"] != "none"
     decodings = {"free": {}}
     if model.counting is None:  # forced decoding counts tokens
-        decodings["forced"] = {"forced": True}
+        decodings |= {"forced": {"forced": True}}
         if not controlled and not is_decoder_only(model.config):  # the paper's stock model
-            beams = {"beams-4": {"beams": 4}, "forced-beams-4": {"forced": True, "beams": 4}}
-            decodings |= beams
+            decodings |= {"beams-4": {"beams": 4}, "forced-beams-4": {"forced": True, "beams": 4}}
     sources, lengths = pairs["source_ids"].tolist(), pairs["length"].to_numpy()
     expected, rows = pairs["target"].tolist(), []
     for name, decoding in decodings.items():
@@ -115,11 +108,9 @@ def reference_outputs(references: str, items: int, **training) -> pd.DataFrame:
 
 @experiment(version=1, built_on=[fine_tuned], data=fingerprint)
 def reference_likelihoods(references: str, items: int, **training) -> pd.DataFrame:
-    """Nats of references under teacher forcing, the model told their length ("own"), that of
-    another one ("other") or nothing ("none"). `references`: see `reference_pairs`.
-
-    One row a reference and what was told: id, group, target_length, requested, nll_content,
-    nll_eos, content_tokens.
+    """Nats of references under teacher forcing, told their length (`requested`: "own"), another's
+    ("other") or nothing ("none"). One row a reference and what was told: id, group, target_length,
+    requested, nll_content, nll_eos, content_tokens.
     """
     model, data = trained(**training)
     pairs = reference_pairs(data, references, items, training["max_train_length"])
@@ -130,19 +121,14 @@ def reference_likelihoods(references: str, items: int, **training) -> pd.DataFra
     if training["signal"] == "none":
         requests = {"none": None}
     ids, common = [pairs[f"{name}_ids"].tolist() for name in ("source", "target")], ["id", "group"]
-    rows = [
-        pairs[common].assign(
-            target_length=lengths, requested=name, **likelihoods(model, *ids, told)
-        )
-        for name, told in requests.items()
-    ]
+    pairs, rows = pairs[common].assign(target_length=lengths), []
+    for name, told in requests.items():
+        rows.append(pairs.assign(requested=name, **likelihoods(model, *ids, told)))
     return pd.concat(rows, ignore_index=True)
 
 
 @experiment(
-    version=1,
-    built_on=[fine_tuned, controlled_outputs, reference_likelihoods],
-    data=fingerprint,
+    version=1, built_on=[fine_tuned, controlled_outputs, reference_likelihoods], data=fingerprint
 )
 def tried_on_validation(items: int, **training) -> pd.DataFrame:
     """One row for a choice, tried on validation text: error, exact_rate and outlier_rate of unseen
@@ -153,20 +139,17 @@ def tried_on_validation(items: int, **training) -> pd.DataFrame:
     error = (outputs["generated_length"] - outputs["target_length"]).abs()
     nats = reference_likelihoods(references="validation", items=items, **training)
     total = nats[["nll_content", "content_tokens"]].sum()
-    row = {"mae": error.mean(), "exact_rate": (error == 0).mean()}
-    row |= {"outlier_rate": (error > OUTLIER).mean()}
-    row |= {"ppl_content": np.exp(total["nll_content"] / total["content_tokens"])}
-    return pd.DataFrame([row])
+    rates = {"exact_rate": (error == 0).mean(), "outlier_rate": (error > OUTLIER).mean()}
+    perplexity = np.exp(total["nll_content"] / total["content_tokens"])
+    return pd.DataFrame([{"mae": error.mean(), **rates, "ppl_content": perplexity}])
 
 
 @experiment(version=1, built_on=[tiny_bart, smollm2_folder], data=fingerprint)
 def target_lengths(corpus: str, model: str, pretrain_updates: int) -> pd.DataFrame:
     """How long natural targets are: split, target_length, pairs (number of such targets)."""
     pairs = tokenised(corpus, model, pretrain_updates).pairs
-    counts = pairs.rename(columns={"length": "target_length"}).value_counts(
-        ["split", "target_length"], sort=False
-    )
-    return counts.reset_index(name="pairs")
+    pairs = pairs.rename(columns={"length": "target_length"})
+    return pairs.groupby(["split", "target_length"]).size().reset_index(name="pairs")
 
 
 def reference_pairs(data: Data, references: str, items: int, max_train_length: int) -> pd.DataFrame:

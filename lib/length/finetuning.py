@@ -109,9 +109,7 @@ def tiny_bart(folder: Path, corpus: str, pretrain_updates: int) -> None:
 def pretrain(
     model, token_ids: list[list[int]], *, updates: int, checkpoint: Path | None
 ) -> list[float]:
-    """Denoise packed texts (ending with EOS) in blocks of every length from 16 to the last
-    position, so that all positions are trained. Returns the losses.
-    """
+    """Denoise packed texts in blocks of every length from 16 to the last position; the losses."""
     text = np.fromiter(itertools.chain.from_iterable(token_ids), np.int64)
     rng = np.random.default_rng(0)
     positions = model.config.max_position_embeddings
@@ -129,9 +127,7 @@ def pretrain(
 
 
 def infill(tokens: np.ndarray, rng: np.random.Generator) -> list[int]:
-    """BART's text infilling: spans of Poisson(MEAN_SPAN) length, replaced by one <mask> each, until
-    MASK_SHARE of the tokens is gone.
-    """
+    """Spans of Poisson(MEAN_SPAN) length become one <mask> each until MASK_SHARE is gone."""
     out, position, budget = [], 0, MASK_SHARE * len(tokens)
     start_probability = MASK_SHARE / MEAN_SPAN / (1 - MASK_SHARE)
     while position < len(tokens):
@@ -150,8 +146,8 @@ def infill(tokens: np.ndarray, rng: np.random.Generator) -> list[int]:
 
 
 def signal_options(signal: str, max_train_length: int) -> dict:
-    """What a signal needs beside its width. A clipped countdown stops at half the longest training
-    target: "this many or more" is then itself met in training, for long stretches.
+    """What a signal needs beside its width. A clipped countdown stops at half the training cut:
+    "this many or more" is then itself met in training, for long stretches.
     """
     if signal.endswith("-clipped"):
         return {"max_countdown": max_train_length // 2}
@@ -160,8 +156,8 @@ def signal_options(signal: str, max_train_length: int) -> dict:
 
 @dataclass
 class Data:
-    """Tokenised pairs of a corpus: source_ids, target_ids, source, target, id, group, split, length
-    (of the target, in what the corpus counts).
+    """Pairs of a corpus: source_ids, target_ids, length (of the target, in what the corpus counts),
+    source, target, id, group, split.
     """
 
     pairs: pd.DataFrame
@@ -224,24 +220,18 @@ def fine_tuned(
     pairs = data.split(*LEARNED, high=max_train_length)
     if pairs.empty:
         raise ValueError(f"no training target of {corpus} is shorter than {max_train_length}")
-    fine_tune(
-        controlled,
-        pairs,
-        updates=finetune_updates,
-        learning_rate=learning_rate,
-        tokens_per_batch=tokens_per_batch,
-        seed=seed,
-        checkpoint=checkpoint_file(),
-    )
+    how = {"updates": finetune_updates, "learning_rate": learning_rate, "seed": seed}
+    how |= {"tokens_per_batch": tokens_per_batch, "checkpoint": checkpoint_file()}
+    fine_tune(controlled, pairs, **how)
     return {name: p for name, p in controlled.named_parameters() if p.requires_grad}
 
 
 def trained(**training) -> tuple[nn.Module, Data]:
     """The model of `fine_tuned`, in eval mode, and its data; `training`: the arguments of that."""
     weights = fine_tuned(**training)
-    names = ("signal", "seed", "max_train_length", "options", "gate")
     data = tokenised(*(training[name] for name in ("corpus", "model", "pretrain_updates")))
-    model = untrained(data, **{name: training[name] for name in names if name in training})
+    names = {"signal", "seed", "max_train_length", "options", "gate"} & training.keys()
+    model = untrained(data, **{name: training[name] for name in names})
     model.load_state_dict(weights, strict=False)
     return model.eval().to(best_device()), data
 
@@ -268,10 +258,7 @@ def check_room(model: nn.Module, sources: Iterable[list[int]], tokens: int) -> N
     width = batch["input_ids"].shape[1]  # with the number asked for, where prompts have it
     room = model.most_target_tokens(width)
     if room is not None and room < tokens:
-        raise ValueError(
-            f"the model has {room} decoder positions behind a source of {width} tokens, "
-            f"but the requested lengths need {tokens}"
-        )
+        raise ValueError(f"requests need {tokens} positions behind {width}, but there are {room}")
 
 
 def fine_tune(model: nn.Module, pairs: pd.DataFrame, **options) -> list[float]:

@@ -1,7 +1,6 @@
 """Tables and figures of outputs at requested lengths, for the notebooks that share them.
 
-Outputs are rows of the experiments in `lib.length.experiments`, with `errors` added. In every table
-signals stand in the study's order; intervals are over groups of test texts, seeds averaged.
+Outputs are rows of `lib.length.experiments` with `errors` added; intervals are over groups.
 """
 
 from collections.abc import Sequence
@@ -26,13 +25,9 @@ def errors(outputs: pd.DataFrame) -> pd.DataFrame:
     exact_rate, outlier_rate, capped_rate.
     """
     error = (outputs["generated_length"] - outputs["target_length"]).astype(float)
-    return outputs.assign(
-        mae=error.abs(),
-        signed_error=error,
-        exact_rate=(error == 0).astype(float),
-        outlier_rate=(error.abs() > OUTLIER).astype(float),
-        capped_rate=outputs["capped"].astype(float),
-    )
+    rates = {"exact_rate": error == 0, "outlier_rate": error.abs() > OUTLIER}
+    rates = pd.DataFrame(rates | {"capped_rate": outputs["capped"]}).astype(float)
+    return outputs.assign(mae=error.abs(), signed_error=error, **rates)
 
 
 def unseen(outputs: pd.DataFrame) -> pd.DataFrame:
@@ -49,23 +44,18 @@ def bleu(rows: pd.DataFrame, draws: Draws) -> np.ndarray:
 bleu.pools_seeds = True  # see lib.study.statistics
 
 
-# ---- tables ------------------------------------------------------------------------------------
-
-
 def bucket_table(
     outputs: pd.DataFrame, column: str, digits: int = 2, factor: float = 1, unit: str = "tokens"
 ) -> pd.DataFrame:
     """A mean with its interval: requested lengths by signals. `factor`: 100 for percent."""
-    names = outputs.drop_duplicates("bucket_start").sort_values("bucket_start")
-    buckets = [f"[{low},{high})" for low, high in zip(names["bucket_start"], names["bucket_end"])]
+    ends = outputs[["bucket_start", "bucket_end"]].drop_duplicates().sort_values("bucket_start")
+    buckets = [f"[{low},{high})" for low, high in ends.to_numpy()]
     table = estimate(outputs, mean(column), by=["bucket_start", "signal"])
     numbers = factor * table[["value", "low", "high"]].to_numpy()
     table["cell"] = [with_interval(*row, digits) for row in numbers]
-    cells = table.pivot(index="bucket_start", columns="signal", values="cell")[
-        in_order(table["signal"])
-    ]
-    index = pd.Index(buckets, name=f"requested length ({unit})")
-    return cells.set_axis(index).rename_axis(columns=None)
+    cells = table.pivot(index="bucket_start", columns="signal", values="cell")
+    cells = cells[in_order(cells)].set_axis(pd.Index(buckets, name=f"requested length ({unit})"))
+    return cells.rename_axis(columns=None)
 
 
 def miss_table(outputs: pd.DataFrame, bounds: Sequence[int]) -> pd.DataFrame:
@@ -116,13 +106,9 @@ def cell(rows: pd.DataFrame, measure: Measure, digits: int) -> str:
 
 def _methods(outputs: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
     """(signal, decoding, rows), signals in order, decodings as they come."""
-    rows = {key: group for key, group in outputs.groupby(["signal", "decoding"], sort=False)}
-    return [
-        (*key, rows[key]) for name in in_order(outputs["signal"]) for key in rows if key[0] == name
-    ]
-
-
-# ---- figures -----------------------------------------------------------------------------------
+    rows = dict(list(outputs.groupby(["signal", "decoding"], sort=False)))
+    names = in_order(outputs["signal"])
+    return [(*key, rows[key]) for name in names for key in rows if key[0] == name]
 
 
 def length_scatter(
@@ -157,13 +143,7 @@ def length_scatter(
 
 
 def by_bucket(
-    outputs: pd.DataFrame,
-    column: str,
-    label: str,
-    *,
-    scale: str = "linear",
-    zoom: float | None = None,
-    unit: str = "tokens",
+    outputs: pd.DataFrame, column: str, label: str, *, scale="linear", zoom=None, unit="tokens"
 ) -> plt.Figure:
     """A mean against the requested length, with its interval; every seed is a small dot. `zoom`: a
     second panel shows the values up to there. `scale`: linear, log, or symlog (0 has a place).
