@@ -19,9 +19,7 @@ from torch import Tensor, nn
 
 
 class ProgressRatio(nn.Module):
-    """ξ(r) of every step. `noise` in training mode only: r <- clip(r + δ), δ ~ N(0, (noise / M)^2);
-    with M = d / 2 and noise = 1 the paper's N(0, (2 / d)^2).
-    """
+    """ξ(r) of every step. In training r <- clip(r + δ), δ ~ N(0, (noise / M)^2), as printed."""
 
     def __init__(self, d_model: int, max_frequency: float | None = None, noise: float = 1.0):
         super().__init__()

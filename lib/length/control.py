@@ -68,19 +68,14 @@ def _texts(tokenizer) -> list[bytes]:
 
 def check_target_length(target_length: Tensor, batch_size: int, max_length=None) -> None:
     """Raise ValueError unless `target_length` is (B,) positive integers that positions can hold."""
-    integers = isinstance(target_length, Tensor) and target_length.dtype in (
-        torch.int32,
-        torch.int64,
-    )
+    integers = getattr(target_length, "dtype", None) in (torch.int32, torch.int64)
     if not integers or target_length.shape != (batch_size,) or (target_length <= 0).any():
-        raise ValueError(
-            "target_length must be a tensor of positive integers (EOS counts), one for each of "
-            f"{batch_size} examples, not {target_length}"
+        needed = (
+            f"a tensor of positive integers (EOS counts), one for each of {batch_size} examples"
         )
-    if max_length is not None and (target_length > max_length).any():
-        raise ValueError(
-            f"target_length {target_length.max()} is beyond the model's {max_length} positions"
-        )
+        raise ValueError(f"target_length must be {needed}, not {target_length}")
+    if max_length is not None and (longest := int(target_length.max())) > max_length:
+        raise ValueError(f"target_length {longest} is beyond the model's {max_length} positions")
 
 
 class LengthControl:
@@ -111,10 +106,8 @@ class LengthControl:
         raise NotImplementedError
 
     def generate(self, inputs=None, *, target_length: Tensor | None = None, **kwargs):
-        """Stock `generate` (greedy, beams, sampling; cache on or off); `target_length` (B,) asks
-        for that many tokens (words, characters) an example.
-
-        Unless the caller sets a limit, outputs may run ALLOWANCE tokens past the longest request.
+        """Stock `generate`; `target_length` (B,) asks for that many tokens (words, characters) an
+        example. Unless the caller sets a limit, outputs may run ALLOWANCE tokens past the longest.
         """
         source = inputs if inputs is not None else kwargs.get("input_ids")
         if source is not None and source.shape[-1] == 0:
@@ -131,12 +124,8 @@ class LengthControl:
         return super().generate(inputs, **kwargs)
 
     def most_new_tokens(self, target_length: int, source_width: int = 0) -> int:
-        """Tokens at which an output of that request is cut: ALLOWANCE more than it may take, as far
-        as positions go.
-        """
-        most = target_length
-        if self.counting is not None:
-            most = self.counting.most_tokens(target_length)
+        """Tokens at which an output is cut: ALLOWANCE more than it may take, if positions do."""
+        most = self.counting.most_tokens(target_length) if self.counting else target_length
         return min(most + ALLOWANCE, self.most_target_tokens(source_width) or sys.maxsize)
 
 

@@ -38,7 +38,7 @@ Batch = dict[str, Tensor]
 
 
 def check_decoder_only(base: type, length_signal: dict) -> None:
-    """Raise ValueError unless stock class and configuration of the signal fit this module."""
+    """ValueError unless stock class and configuration of the signal fit this module."""
     needed = {"input_ids", "inputs_embeds", "attention_mask", "position_ids", "logits_to_keep"}
     if missing := needed - set(inspect.signature(base.forward).parameters):
         raise ValueError(f"{base.__name__} does not take {', '.join(sorted(missing))}")
@@ -157,8 +157,8 @@ class DecoderOnlyMixin(LengthControl):
 
 
 def add_lora(model: nn.Module) -> None:
-    """Add LoRA (Hu et al., arXiv 2106.09685), which at its start changes nothing, to every linear
-    layer but the unembedding, in place: now LoRA, gate and signal are trained, nothing else.
+    """Add LoRA (Hu et al., arXiv 2106.09685) to every linear layer but the unembedding, in place:
+    now LoRA, gate and signal are trained, nothing else.
     """
     of_gpt2 = any(isinstance(module, Conv1D) for module in model.modules())  # transposed weights
     lora = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules="all-linear", fan_in_fan_out=of_gpt2)

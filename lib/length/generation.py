@@ -1,8 +1,7 @@
 """What a model writes at a requested length, what its text is worth, and how likely it finds texts.
 
-A length counts every token the decoder emits, EOS included; or the words or characters of the text,
-where the model counts those. An output that reaches `target_length + ALLOWANCE` without EOS is cut
-there and counts as capped; its error is then a lower bound.
+A length counts every token the decoder emits, EOS included, or the text's words or characters. An
+output without EOS at `target_length + ALLOWANCE` is cut there: capped, its error a lower bound.
 """
 
 import re
@@ -38,10 +37,9 @@ def generate(
 ) -> pd.DataFrame:
     """One output a source: columns generated_length, capped, tokens (ids without EOS).
 
-    sources: token ids, EOS at the end (of a decoder-only model: prompts, without). target_lengths
-    (N,), in what the model counts; similar ones are decoded together. `forced` masks EOS until the
-    requested number of tokens and forces it there; `controlled=False` hides the length from the
-    model. `temperature`: sampled from torch's global generator; greedy (or by beams) without.
+    sources: token ids, EOS at the end (prompts: without). target_lengths (N,), in what the model
+    counts. `forced`: EOS at exactly the requested token; `controlled=False` hides the length from
+    the model; `temperature`: sampled from torch's global generator, else greedy (or by beams).
     """
     eos, counting, rows = model.config.eos_token_id, model.counting, [None] * len(sources)
     batch_size, habits = batch_size or model.decoded_at_once, {"do_sample": False}
@@ -88,9 +86,8 @@ def output_lengths(generated: Tensor, eos_token_id: int) -> tuple[Tensor, Tensor
 
 
 class ForcedLength(LogitsProcessor):
-    """EOS is masked until step l and is the only choice at step l: every output has l tokens.
-
-    `prompt_length`: tokens in the decoder before the first generated one (the start token).
+    """EOS is masked until step l and the only choice there: every output has l tokens behind
+    `prompt_length` in the decoder (the start token).
     """
 
     def __init__(self, target_length: Tensor, eos_token_id: int, prompt_length: int = 1):
@@ -140,13 +137,8 @@ def likelihoods(
     return pd.DataFrame(rows, columns=["nll_content", "nll_eos", "content_tokens"])
 
 
-# ---- what text is worth ------------------------------------------------------------------------
-
-
 def text_quality(outputs: list[str], references: list[str]) -> pd.DataFrame:
-    """Per output: ROUGE F1 (0...1, stemmed; Lsum over sentences), whether it ends like a sentence,
-    and the ten sums that corpus BLEU is made of.
-    """
+    """Per output: ROUGE F1 (0...1, stemmed), whether it ends like a sentence, and BLEU_SUMS."""
     scorer, bleu = RougeScorer(list(ROUGE), use_stemmer=True), BLEU(effective_order=True)
     rows = []
     for output, reference in zip(outputs, references):

@@ -131,9 +131,7 @@ class LengthControlMixin(LengthControl):
         return super().forward(input_ids=input_ids, cache=cache, labels=labels, **kwargs)
 
     def _steps(self, decoder_input_ids: Tensor, cache, written: Tensor | None) -> Tensor:
-        """How far along each decoder input is: t = 1 at the first (T,), or the words or characters
-        written so far (B, T).
-        """
+        """t = 1, 2, ... of each decoder input (T,), or words or characters so far (B, T)."""
         cached = cache.get_seq_length() if cache is not None else 0
         if self.counting is None:
             last = cached + decoder_input_ids.shape[1]
@@ -164,10 +162,7 @@ def _with_signal(config, signal, options: dict, counted="tokens", gate=None) -> 
     """Record signal, gate and what lengths count in the configuration; return the class for it."""
     causal = is_decoder_only(config)
     if not causal and type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
-        raise ValueError(
-            f"{config.model_type!r} is neither an encoder-decoder of transformers (BART, T5, ...) "
-            "nor a causal language model (Llama, GPT-2, ...): length control needs one"
-        )
+        raise ValueError(f"{config.model_type!r} is neither an encoder-decoder nor a causal model")
     if gate is not None and (signal is None or not causal):
         raise ValueError("a gate comes with the signal of a decoder-only model: name both or none")
     if signal is not None:
