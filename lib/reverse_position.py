@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 
 class ReversePosition(nn.Module):
-    """RPE as printed. `max_countdown` clips k: it then says "this many or more", and never leaves
-    the range of training. `noise` in training mode only: |round(k + N(0, noise^2))|.
+    """RPE as printed. `max_countdown` clips k, which then says "this many or more" and never leaves
+    the range of training. In training: |round(k + N(0, noise^2))|.
     """
 
     def __init__(self, d_model: int, max_countdown: int | None = None, noise: float = 1.0):
@@ -48,10 +48,8 @@ class ReversePosition(nn.Module):
 
 
 class RandomReversePosition(ReversePosition):
-    """RPE with a frozen random vector for each k instead of a sinusoid.
-
-    Entry (k, j) ~ N(0, 1/2), hence the expected norm of a sinusoid, sqrt(d/2). It is computed from
-    a hash of (k, j), not stored: every k has its own vector, the same on every machine.
+    """RPE with a frozen random vector for each k: entry (k, j) ~ N(0, 1/2), hence the norm of a
+    sinusoid, computed from a hash of (k, j), not stored: the same on every machine, for every k.
     """
 
     def encode(self, left: Tensor) -> Tensor:
@@ -60,10 +58,7 @@ class RandomReversePosition(ReversePosition):
 
 
 def hashed_normal(index: Tensor) -> Tensor:
-    """Standard normal numbers that are a fixed function of an integer index. Same shape.
-
-    SplitMix64's finaliser gives two uniform numbers, Box-Muller makes one normal number of them.
-    """
+    """Standard normal numbers, a fixed function of an index: SplitMix64, then Box-Muller."""
 
     def uniform(x: Tensor) -> Tensor:  # (0, 1)
         for multiplier, shift in ((-4658895280553007687, 30), (-7723592293110705685, 27)):

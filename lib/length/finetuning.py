@@ -44,9 +44,6 @@ CHOSEN = {
 MASK_SHARE, MEAN_SPAN = 0.3, 3.0  # BART's text infilling
 
 
-# ---- text -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Corpus:
     """How a text of `lib.corpora` is used. Lengths: tokens, EOS included, or what it counts."""
@@ -86,9 +83,6 @@ def fingerprint(corpus: str) -> str:
     if corpus not in CORPORA:
         raise ValueError(f"unknown data set {corpus!r}: choose one of {', '.join(CORPORA)}")
     return corpora.fingerprint(CORPORA[corpus].text)
-
-
-# ---- the small model ---------------------------------------------------------------------------
 
 
 @cached(version=1, folder=True, data=fingerprint)
@@ -140,9 +134,6 @@ def infill(tokens: np.ndarray, rng: np.random.Generator) -> list[int]:
             out.append(int(tokens[position]))
             position += 1
     return out
-
-
-# ---- fine-tuning -------------------------------------------------------------------------------
 
 
 def signal_options(signal: str, max_train_length: int) -> dict:

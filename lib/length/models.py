@@ -59,12 +59,11 @@ class LengthControlled:
     @staticmethod
     def from_config(config: PretrainedConfig, signal=None, signal_options=None, gate=None):
         """A randomly initialised model of this configuration."""
-
-        def no_tokenizer() -> None:
+        controlled = _with_signal(config, signal, signal_options or {}, gate=gate)
+        if config.length_signal["name"] == "number-in-prompt":
             raise ValueError("this signal needs a checkpoint's tokenizer: use from_pretrained")
-
-        model = _with_signal(config, signal, signal_options or {}, gate=gate)(config)
-        model.complete(no_tokenizer)
+        model = controlled(config)
+        model.complete(None)
         return model
 
 

@@ -59,9 +59,7 @@ def bucket_table(
 
 
 def miss_table(outputs: pd.DataFrame, bounds: Sequence[int]) -> pd.DataFrame:
-    """Percent of outputs that miss by more than so many, and that are too short, by signal: an
-    outlier rate depends on where its bound is.
-    """
+    """Percent of outputs that miss by more than so many, and that are too short, by signal."""
     columns = {f"> {bound}": outputs["mae"] > bound for bound in bounds}
     columns["too short"] = outputs["signed_error"] < 0
     table = 100 * pd.DataFrame(columns).groupby(outputs["signal"]).mean()
@@ -69,7 +67,7 @@ def miss_table(outputs: pd.DataFrame, bounds: Sequence[int]) -> pd.DataFrame:
 
 
 def control_table(outputs: pd.DataFrame, nats: pd.DataFrame) -> pd.DataFrame:
-    """How well free decoding keeps to the length of references, and their perplexity (rows `nats`
+    """How well free decoding keeps to the length of references, and their perplexity (`nats`: rows
     of `reference_likelihoods`): signals and decodings by measures, ± half an interval.
     """
     nats, lines = nats[nats["requested"].isin(["own", "none"])].assign(one=1.0), {}
@@ -87,12 +85,10 @@ def control_table(outputs: pd.DataFrame, nats: pd.DataFrame) -> pd.DataFrame:
 
 def text_table(outputs: pd.DataFrame) -> pd.DataFrame:
     """What the text is worth: signals and decodings by measures, ± half an interval."""
-    lines = {}
+    lines, measures = {}, {name: bleu if name == "bleu" else mean(name) for name in TEXT}
     for signal, decoding, rows in _methods(outputs):
-        measures = {name: bleu if name == "bleu" else mean(name) for name in TEXT}
         has = [name for name in TEXT if name == "bleu" or rows.get(name, pd.Series()).notna().any()]
-        cells = {name: cell(rows, measures[name], TEXT[name]) for name in has}
-        lines[signal, decoding] = cells
+        lines[signal, decoding] = {name: cell(rows, measures[name], TEXT[name]) for name in has}
     return pd.DataFrame(lines).T.rename_axis(["signal", "decoding"])
 
 
@@ -120,10 +116,8 @@ def length_scatter(
     names, limit = in_order(outputs["signal"]), limit or outputs["bucket_end"].max()
     cut, columns = outputs["max_train_length"].iloc[0], 2 if len(names) == 4 else min(3, len(names))
     rows = -(-len(names) // columns)
-    size = (3.3 * columns, 3.2 * rows)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
-    )
+    size = {"figsize": (3.3 * columns, 3.2 * rows), "squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(rows, columns, sharex=True, sharey=True, **size)
     for axis, name in zip(axes.flat, names):
         own = outputs[outputs["signal"] == name]
         style = {"alpha": float(np.clip(200 / len(own), 0.25, 0.7)), "color": STYLE[name][0]}
@@ -149,9 +143,8 @@ def by_bucket(
     second panel shows the values up to there. `scale`: linear, log, or symlog (0 has a place).
     """
     panels, cut = 1 if zoom is None else 2, outputs["max_train_length"].iloc[0]
-    figure, axes = plt.subplots(
-        panels, 1, figsize=(9, 1 + 3.3 * panels), sharex=True, squeeze=False, layout="constrained"
-    )
+    size = {"figsize": (9, 1 + 3.3 * panels), "squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(panels, 1, sharex=True, **size)
     names = in_order(outputs["signal"])
     ends = outputs[["bucket_start", "bucket_end"]].drop_duplicates().sort_values("bucket_start")
     pooled = estimate(outputs, mean(column), by=["signal", "bucket_start"])

@@ -2,11 +2,9 @@
 
     signal(step (T,) or (B, T), target_length (B,)) -> (B, T, d)
 
-`step` t = 1, 2, ... is the index of the token that a decoder input must predict, or the words or
-characters written so far; t = l at the input that must predict EOS. No signal has a limit on l.
-
-Sources: PRE, Botcazou et al., arXiv 2512.06938. LRPE, Takase & Okazaki 2019. `pre-nyquist`,
-`pre-countdown`, `countdown`, `linear`, `bucket` and `number-in-prompt` are this study's.
+`step` t: index (from 1) of the token that an input must predict, or the length so far; t = l at the
+input that must predict EOS. Sources: PRE, Botcazou et al., arXiv 2512.06938; LRPE, Takase & Okazaki
+2019; nyquist, the countdowns, linear, bucket and number-in-prompt are this study's.
 """
 
 import math
@@ -43,8 +41,8 @@ class OfficialProgressRatio(ProgressRatio):
 
 
 class NyquistRatio(ProgressRatio):
-    """ξ(r) with M = `share` of π d / 2. There neighbouring components reach a phase difference of
-    π, and beyond they would alias. The paper's M is the share 1/π. Noise as in PRE.
+    """ξ(r) with M = `share` of π d / 2, where neighbouring components reach a phase difference π:
+    beyond they would alias. The paper's M is the share 1/π. Noise as in PRE.
     """
 
     def __init__(self, d_model: int, share: float = 1.0, noise: float = 1.0):
@@ -144,9 +142,7 @@ SIGNALS = {
 
 
 def make_signal(name: str, d_model: int, **options: float) -> nn.Module:
-    """The signal called `name`. Raises ValueError for an unknown one, naming the valid ones; the
-    `-clipped` ones need `max_countdown`.
-    """
+    """The signal called `name`; ValueError for an unknown one. `-clipped` needs `max_countdown`."""
     if name not in SIGNALS:
         raise ValueError(f"unknown signal {name!r}: choose one of {', '.join(SIGNALS)}")
     if name.endswith("-clipped") and "max_countdown" not in options:
