@@ -171,13 +171,10 @@ def assert_fails_soon(name: str, split: str, *parts: str) -> None:
     assert all(part in str(error.value) for part in (name, *parts, *known))
 
 
-@pytest.mark.parametrize("with_mirror", [True, False])
-def test_unreachable_hub(mirror, unreachable, with_mirror, monkeypatch):
+def test_unreachable_hub(mirror, unreachable, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_ENDPOINT", unreachable)
-    if not with_mirror:
-        monkeypatch.delenv("STUDY_DATA")
     where = "hub/openai__gsm8k/main/test.jsonl"
     assert_fails_soon("gsm8k", "test", f"{unreachable}/datasets/openai/gsm8k", where)
     assert datasets.config.HF_HUB_OFFLINE is False

@@ -73,11 +73,6 @@ def test_longer_than_the_budget_is_a_batch_of_its_own():
     ]
 
 
-def test_refuses_empty_training_set():
-    with pytest.raises(ValueError, match="training set is empty"):
-        next(token_budget_batches(np.array([], dtype=int), 10, 0))
-
-
 def test_learning_rate():
     """Linear to the peak over the warm-up, linear to zero at the end; never above the peak or
     below zero, whatever the warm-up.
@@ -120,18 +115,6 @@ def test_batch_of_ragged_rows():
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
     assert batch["labels"].tolist() == [[8, 2, -100], [1, 9, 2]]
     assert batch["decoder_input_ids"].tolist() == [[2, 8, 2], [2, 1, 9]]
-
-
-def test_randomness_belongs_to_the_update():
-    """Every update has its own draws, the same in every run of the seed, whatever was drawn
-    before.
-    """
-    runs = []
-    for _ in range(2):
-        runs.append([])
-        train_tiny(None, on_batch=lambda indices: runs[-1].append(torch.rand(1).item()))
-        torch.rand(100)
-    assert runs[0] == runs[1] and len(set(runs[0])) == 10
 
 
 def test_training_learns():
@@ -253,10 +236,6 @@ def watched(function, seen: list):
         return function(query, *rest, **options)
 
     return call
-
-
-def test_a_cpu_never_computes_in_bfloat16():
-    assert not training.computes_in_bfloat16(torch.device("cpu"))
 
 
 def close(parameters: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:

@@ -6,14 +6,7 @@ import json
 from pathlib import Path
 
 import torch
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
