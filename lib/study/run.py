@@ -8,6 +8,7 @@ import argparse
 import difflib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -182,7 +183,8 @@ def clean(document: dict) -> None:
         for output in outputs:
             if "execution_count" in output:
                 output["execution_count"] = number
-        text = json.dumps(outputs).replace(f"{paths.CACHE}/", ".cache/")
+        text = re.sub(r" at 0x[0-9a-f]+", "", json.dumps(outputs))  # differs from run to run
+        text = text.replace(f"{paths.CACHE}/", ".cache/")
         cell["outputs"] = json.loads(text.replace(f"{paths.ROOT}/", ""))
 
 
